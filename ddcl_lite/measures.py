@@ -1,0 +1,104 @@
+"""What tells collapse from health. No single one does: read separation, usage and perplexity together.
+
+Tokens are (..., N, D) with mask (..., N), True for real tokens; leading dimensions are pooled. Every measure is
+invariant to rotation and to the order of tokens; those of directions ignore scale. Each returns a Python float and
+raises ValueError for NaN or infinite tokens and where no token is left.
+"""
+
+import torch
+from torch import Tensor
+
+
+def resultant_length(tokens: Tensor, mask: Tensor | None = None) -> float:
+    """|mean of z/|z||: 1 if all tokens point the same way, near 0 if directions cancel. A zero vector: ValueError."""
+    return _directions(tokens, mask).mean(0).norm().item()
+
+
+def mean_cosine(tokens: Tensor, mask: Tensor | None = None) -> float:
+    """Mean of cos(z_i, z_j) over pairs i != j, from (n^2 Rbar^2 - n) / (n^2 - n); 1 for a single token."""
+    count = len(_directions(tokens, mask))
+    if count == 1:
+        return 1.0
+    return (count * resultant_length(tokens, mask) ** 2 - 1) / (count - 1)
+
+
+def effective_rank(tokens: Tensor, mask: Tensor | None = None) -> float:
+    """exp of the entropy of s_i / sum s, s the singular values of the centred tokens; 0 if all tokens are equal.
+
+    Between 1 (a line) and D. Unchanged by scale. Source: Roy and Vetterli (2007).
+    """
+    tokens = _rows(tokens, mask)
+    values = torch.linalg.svdvals(tokens - tokens.mean(0))
+    if values.sum() <= tokens.abs().max() * torch.finfo(tokens.dtype).eps * len(tokens):
+        return 0.0
+    return _exp_entropy(values / values.sum())
+
+
+def min_separation(prototypes: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> float:
+    """Smallest distance between two of the prototypes (K, D); with tokens, in units of their standard deviation.
+
+    The unit is sqrt(tr cov(z)), so the result does not change when tokens and prototypes are scaled together. K = 1:
+    inf. Tokens that are all equal leave no unit: ValueError.
+    """
+    prototypes = _rows(prototypes, None, "prototypes")
+    smallest = torch.nn.functional.pdist(prototypes).min().item() if len(prototypes) > 1 else float("inf")
+    if tokens is None:
+        return smallest
+    deviation = _rows(tokens, mask).var(0, correction=0).sum().sqrt().item()
+    if deviation == 0:
+        raise ValueError("tokens: expected tokens that differ, got equal ones, which leave no unit of distance")
+    return smallest / deviation
+
+
+def usage(weights: Tensor, mask: Tensor | None = None) -> float:
+    """Share of the K prototypes that are the largest weight of at least one token; weights (..., N, K).
+
+    Blind to scale: a bank of spread 1e-9 can still score above 1/K. Give `min_separation` beside it.
+    """
+    return _histogram(weights, mask).count_nonzero().item() / weights.shape[-1]
+
+
+def perplexity(weights: Tensor, mask: Tensor | None = None, hard: bool = True) -> float:
+    """exp of the entropy of the argmax histogram: 1 (one prototype takes all) to K (all take equal shares).
+
+    With hard=False, of the mean weights instead: a bank in full collapse then scores K (claim D15), so it is shown in
+    this book only to be caught.
+    """
+    shares = _histogram(weights, mask) if hard else _rows(weights, mask, "weights").mean(0)
+    return _exp_entropy(shares / shares.sum())
+
+
+def _rows(values: Tensor, mask: Tensor | None, name: str = "tokens") -> Tensor:
+    """The unmasked rows (n, D), leading dimensions pooled, in float32 at least."""
+    if values.dim() < 2 or not values.is_floating_point():
+        raise ValueError(
+            f"{name}: expected a floating-point tensor (..., N, D), got {values.dtype} {tuple(values.shape)}"
+        )
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != values.shape[:-1]):
+        raise ValueError(
+            f"mask: expected bool of shape {tuple(values.shape[:-1])}, got {mask.dtype} {tuple(mask.shape)}"
+        )
+    rows = values.detach().flatten(0, -2) if mask is None else values.detach()[mask]
+    if len(rows) == 0:
+        raise ValueError(f"{'mask' if mask is not None else name}: expected at least one row to measure, got none")
+    if not torch.isfinite(rows).all():
+        raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
+    return rows if rows.dtype == torch.float64 else rows.float()
+
+
+def _directions(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    rows = _rows(tokens, mask)
+    lengths = rows.norm(dim=-1, keepdim=True)
+    if (lengths == 0).any():
+        raise ValueError("tokens: expected vectors with a direction, got a zero vector")
+    return rows / lengths
+
+
+def _histogram(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """How many tokens have each prototype as their largest weight: (K,)."""
+    rows = _rows(weights, mask, "weights")
+    return torch.bincount(rows.argmax(-1), minlength=weights.shape[-1]).to(rows.dtype)
+
+
+def _exp_entropy(shares: Tensor) -> float:
+    return torch.special.entr(shares).sum().exp().item()

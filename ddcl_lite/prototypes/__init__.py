@@ -1,0 +1,1 @@
+"""The first paper's half: a bank of prototypes that reads tokens."""

@@ -1,0 +1,129 @@
+"""Tokens to soft centroids through one attention call, without an N x K matrix.
+
+|z|^2 cancels in the softmax, so q = softmax_k((2 z.p_k - |p_k|^2) / T): cross-attention whose keys and values are the
+prototypes, with the bias -|p_k|^2/T (claim D18). Written with queries [z, 1], keys [2P/T, -|p|^2/T] and values
+[P, |p|^2], PyTorch's fused attention returns the soft centroid and E_q|p|^2 together. Where K <= D the matrix is no
+larger than the tokens themselves, and two plain products are faster.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .inputs import full_precision, keep, prepare
+
+ROWS = 16  # the CPU kernel's backward pass runs in parallel over rows (batch x heads) only: give it this many,
+MIN_ROW = 128  # but none shorter than this
+
+
+def assign(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None = None) -> Tensor:
+    """Boltzmann weights of every token over the prototypes.
+
+    q_nk = exp(-|z_n - p_k|^2/T) / sum_j exp(-|z_n - p_j|^2/T)
+
+    tokens (..., N, D), prototypes (..., K, D), temperature > 0 in units of squared distance (a number, or a tensor
+    with one entry per leading index), mask (..., N) bool, True for real tokens. Returns (..., N, K); rows of masked
+    tokens are 0. T -> 0 gives the nearest prototype (exact ties shared), T -> inf gives 1/K. First derivatives only
+    (`ddcl_lite.prototypes.dense` has both).
+    Raises ValueError naming the argument. Source: DDCL-Attention (2604.03850); chapter 2.
+    """
+    tokens, prototypes, temperature, dtype = prepare(tokens, prototypes, temperature, mask)
+    with full_precision(tokens):
+        weights = torch.softmax(-squared_distances(tokens, prototypes) / temperature, -1)
+        return keep(weights, mask).to(dtype)
+
+
+def soft_centroids(
+    tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """The mixture of prototypes that stands in for each token, in O(N K D) time and O((N + K) D) memory.
+
+    mu_n = sum_k q_nk p_k, with q from `assign`
+
+    Arguments and errors as in `assign`; returns (..., N, D), 0 at masked tokens. First derivatives only. Under
+    autocast to bfloat16 the attention call runs in bfloat16 with float32 sums; everything else runs in float32 at
+    least, since squared norms overflow float16. Ties are shared up to rounding, about 1e-7 |z-c||p-c|/T in the logits
+    (c the bank's mean). Source: DDCL-Attention (2604.03850), fused form ours; chapter 2.
+    """
+    tokens, prototypes, temperature, dtype = prepare(tokens, prototypes, temperature, mask)
+    dtype_inside = torch.bfloat16 if _autocast_to_bfloat16(tokens) else tokens.dtype
+    with full_precision(tokens):
+        query, weight, bias, _ = _logits(tokens, prototypes, temperature)
+        centroids = _attention(query, weight, bias, prototypes, dtype_inside)
+        return keep(centroids, mask).to(dtype)
+
+
+def squared_distances(tokens: Tensor, prototypes: Tensor) -> Tensor:
+    """|z_n - p_k|^2 as (..., N, K), from differences rather than products: exact ties stay exact."""
+    return torch.cdist(tokens, prototypes, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def moments(
+    tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, detach_assignment: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(E_q[p] - c, E_q|p - c|^2, c) with c the bank's mean: shapes (..., N, D), (..., N), (..., 1, D).
+
+    With `detach_assignment` queries and keys are cut off and values are not: exactly q frozen.
+    """
+    query, weight, bias, centre = _logits(tokens, prototypes, temperature)
+    if detach_assignment:
+        query, weight, bias = query.detach(), weight.detach(), bias.detach()
+    spokes = prototypes - centre
+    value = torch.cat([spokes, spokes.square().sum(-1, keepdim=True)], -1)
+    out = _attention(query, weight, bias, value, query.dtype)
+    return out[..., :-1], out[..., -1], centre
+
+
+def _logits(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """z - c, 2(p - c)/T, -|p - c|^2/T and c: the logits are query . weight + bias, up to a constant per token.
+
+    Moving the bank's mean c to the origin saves the digits that an offset would cost. It is a constant for autograd:
+    nothing depends on where the origin is, so its gradient is exactly 0.
+    """
+    centre = prototypes.detach().mean(-2, keepdim=True)
+    spokes = prototypes - centre
+    weight, bias = 2 * spokes / temperature, -spokes.square().sum(-1, keepdim=True) / temperature
+    return tokens - centre, weight, bias, centre
+
+
+def _attention(query: Tensor, weight: Tensor, bias: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
+    """softmax(query weight^T + bias^T) value, with leading dimensions broadcast: (..., N, D) -> (..., N, value's D)."""
+    if weight.shape[-2] <= weight.shape[-1]:
+        width = value.shape[-1]
+        return (torch.softmax(query @ weight.mT + bias.mT, -1) @ _widen(value))[..., :width]
+    one = query.new_ones(1).expand(*query.shape[:-1], 1)
+    query, key = _widen(torch.cat([query, one], -1)), _widen(torch.cat([weight, bias], -1))
+    padded = F.pad(value, (0, query.shape[-1] - value.shape[-1]))  # kernels want values as wide as keys
+    return _fused(query.to(dtype), key.to(dtype), padded.to(dtype))[..., : value.shape[-1]].to(value.dtype)
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """PyTorch's attention with leading dimensions folded into the (B, H) that its fused kernels want."""
+    length = query.shape[-2]
+    pieces = _pieces(query)
+    if pieces > 1:  # a few long rows become more, shorter ones
+        query = F.pad(query, (0, 0, 0, -length % pieces)).unflatten(-2, (pieces, -1))
+        key, value = key.unsqueeze(-3), value.unsqueeze(-3)
+    lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    rows = lead if len(lead) == 2 else (math.prod(lead), 1)
+    query, key, value = (t.expand(*lead, -1, -1).reshape(*rows, *t.shape[-2:]) for t in (query, key, value))
+    out = F.scaled_dot_product_attention(query, key, value, scale=1.0).reshape(*lead, query.shape[-2], -1)
+    return out.flatten(-3, -2)[..., :length, :] if pieces > 1 else out
+
+
+def _pieces(query: Tensor) -> int:
+    if query.device.type != "cpu":
+        return 1
+    return max(1, min(ROWS // max(1, math.prod(query.shape[:-2])), query.shape[-2] // MIN_ROW))
+
+
+def _widen(features: Tensor) -> Tensor:
+    """Append zeros up to a multiple of 8 features: else CUDA falls back to a dense kernel, and CPUs slow down."""
+    return F.pad(features, (0, -features.shape[-1] % 8))
+
+
+def _autocast_to_bfloat16(tokens: Tensor) -> bool:
+    kind = tokens.device.type
+    return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16

@@ -1,0 +1,99 @@
+"""Measures on matrices whose value is known."""
+
+import math
+
+import pytest
+import torch
+
+from ddcl_lite import effective_rank, mean_cosine, min_separation, perplexity, resultant_length, usage
+
+MEASURES = [resultant_length, mean_cosine, effective_rank]
+
+
+def rotation(dim):
+    return torch.linalg.qr(torch.randn(dim, dim, dtype=torch.float64)).Q
+
+
+def test_known_values():
+    cross = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    assert resultant_length(cross) == pytest.approx(0, abs=1e-7)
+    assert mean_cosine(cross) == pytest.approx(-1 / 3)
+    assert effective_rank(cross) == pytest.approx(2)
+    right_angle = torch.eye(2) * torch.tensor([[3.0], [5.0]])
+    assert resultant_length(right_angle) == pytest.approx(math.sqrt(0.5))
+    assert mean_cosine(right_angle) == pytest.approx(0, abs=1e-6)
+    line = torch.arange(5.0)[:, None] * torch.tensor([[1.0, 2.0, 3.0]])
+    assert effective_rank(line) == pytest.approx(1, abs=1e-3)
+
+
+def test_mean_cosine_is_the_mean_over_pairs():
+    tokens = torch.randn(6, 4, dtype=torch.float64)
+    unit = tokens / tokens.norm(dim=-1, keepdim=True)
+    pairs = [(unit[i] @ unit[j]).item() for i in range(6) for j in range(6) if i != j]
+    assert mean_cosine(tokens) == pytest.approx(sum(pairs) / len(pairs))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_invariance_to_rotation_order_and_scale(measure):
+    tokens = torch.randn(20, 4, dtype=torch.float64) + 0.5
+    value = measure(tokens)
+    assert measure(tokens @ rotation(4)) == pytest.approx(value)
+    assert measure(tokens[torch.randperm(20)]) == pytest.approx(value)
+    assert measure(7 * tokens) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_masked_tokens_do_not_count(measure):
+    tokens, mask = torch.randn(3, 5, 4, dtype=torch.float64), torch.rand(3, 5) > 0.4
+    dirty = torch.where(mask[..., None], tokens, torch.nan)
+    assert measure(dirty, mask) == pytest.approx(measure(tokens[mask]))
+
+
+def test_degenerate_tokens():
+    one, equal = torch.randn(1, 4), torch.randn(4).expand(6, 4)
+    assert resultant_length(one) == pytest.approx(1) and mean_cosine(one) == 1 and effective_rank(one) == 0
+    assert resultant_length(equal) == pytest.approx(1) and mean_cosine(equal) == pytest.approx(1)
+    assert effective_rank(equal) == 0
+
+
+def test_min_separation():
+    bank = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
+    assert min_separation(bank) == pytest.approx(1)
+    tokens = torch.tensor([[2.0, 0.0], [-2.0, 0.0]])  # standard deviation 2
+    assert min_separation(bank, tokens) == pytest.approx(0.5)
+    assert min_separation(10 * bank, 10 * tokens) == pytest.approx(0.5)
+    assert min_separation(bank[:1]) == math.inf
+    assert min_separation(bank[:1].expand(4, 2)) == 0
+    with pytest.raises(ValueError, match="tokens: expected tokens that differ"):
+        min_separation(bank, torch.ones(3, 2))
+
+
+def test_usage_and_perplexity():
+    weights = torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.2, 0.7, 0.1]])
+    assert usage(weights) == pytest.approx(2 / 3)
+    assert perplexity(weights) == pytest.approx(2)
+    assert perplexity(weights, hard=False) > 2
+    mask = torch.tensor([True, True, False, False])
+    assert usage(weights, mask) == pytest.approx(1 / 3) and perplexity(weights, mask) == pytest.approx(1)
+
+
+def test_a_collapsed_bank_scores_full_soft_perplexity_and_one_kth_of_usage():
+    weights = torch.full((50, 8), 1 / 8)
+    assert perplexity(weights, hard=False) == pytest.approx(8)
+    assert usage(weights) == pytest.approx(1 / 8) and perplexity(weights) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("measure", [*MEASURES, usage, perplexity])
+def test_bad_input(measure):
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        measure(torch.tensor([[1.0, torch.nan]]))
+    with pytest.raises(ValueError, match="^mask: expected at least one row"):
+        measure(torch.ones(3, 2), torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="^mask: expected bool of shape"):
+        measure(torch.ones(3, 2), torch.ones(3))
+
+
+@pytest.mark.parametrize("measure", [resultant_length, mean_cosine])
+def test_a_zero_vector_has_no_direction(measure):
+    with pytest.raises(ValueError, match="zero vector"):
+        measure(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
