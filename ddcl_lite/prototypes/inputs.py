@@ -25,7 +25,7 @@ def check_tokens(tokens: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def check_bank(prototypes: Tensor, tokens: Tensor) -> None:
-    """Raise ValueError unless `prototypes` is (..., K, D) with K > 0, the D of tokens, and leading dimensions that fit."""
+    """Raise ValueError unless `prototypes` is (..., K, D) with K > 0, the D of tokens, and leading dims that fit."""
     if not isinstance(prototypes, Tensor) or not prototypes.is_floating_point() or prototypes.dim() < 2:
         raise ValueError(
             f"prototypes: expected a floating-point tensor of shape (..., K, D), got {_describe(prototypes)}"

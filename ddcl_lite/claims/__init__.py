@@ -1,0 +1,11 @@
+"""Every statement that the book makes, as a function that measures it.
+
+`python -m ddcl_lite.claims [ID ...] [--seed S] [--device cpu|cuda] [--json]`
+"""
+
+from . import decomposition, layer  # registers their claims
+from .cards import card, ledger
+from .registry import CLAIMS, VERDICTS, Claim, Evidence, Result, claim, find, sorted_ids
+
+__all__ = ["CLAIMS", "VERDICTS", "Claim", "Evidence", "Result", "card", "claim", "find", "ledger", "sorted_ids"]
+__all__ += ["decomposition", "layer"]

@@ -1,0 +1,6 @@
+"""How the book draws: one style, one way to show a picture. Takes arrays and figures, knows nothing else of ours."""
+
+from .show import show
+from .style import COLOURS, MARKERS, subplots
+
+__all__ = ["COLOURS", "MARKERS", "show", "subplots"]
