@@ -1,0 +1,63 @@
+"""`python -m book.build`: export the notebooks, execute the chapters, build the site. `make book` calls this.
+
+The stack's cache of executed chapters does not see the library they import. So this keeps a fingerprint of everything
+a page can depend on beside its own source, and starts from nothing when that has changed.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from . import export
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "_build"
+INDEX = BUILD / "html" / "index.html"
+SHARED = ["ddcl_lite/**/*", "book/results/*", "book/site_extension.py", "requirements.txt", "_config.yml", "_toc.yml"]
+SUPPORTED = ((3, 11), (3, 13))
+
+
+def main() -> int:
+    """Build the site; the exit status is 0 only if there was no warning. A failed build leaves no page to publish."""
+    low, high = SUPPORTED
+    if not low <= sys.version_info[:2] <= high:
+        found = ".".join(map(str, sys.version_info[:2]))
+        print(f"This book needs Python {low[0]}.{low[1]} to {high[0]}.{high[1]}, not {found}.", file=sys.stderr)
+        return 1
+    if export.main([]):
+        return 1
+    forget_stale_pages(BUILD / "fingerprint", fingerprint())
+    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(ROOT), "-W", "--keep-going", "-n"]
+    status = subprocess.run(command, cwd=ROOT).returncode
+    if status:
+        shutil.rmtree(BUILD / "html", ignore_errors=True)
+        shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
+        print("The build failed: see the warnings above. No site was written.", file=sys.stderr)
+        return 1
+    print(f"\nThe book is built. Open {INDEX.relative_to(ROOT)}, that is {INDEX.as_uri()}")
+    return 0
+
+
+def fingerprint() -> str:
+    """A hash of the names and contents of all that chapters share, and of the Python version."""
+    digest = hashlib.sha256(sys.version.encode())
+    files = {path for pattern in SHARED for path in ROOT.glob(pattern)}
+    for path in sorted(files):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def forget_stale_pages(stamp: Path, current: str) -> None:
+    """Remove every built page and executed chapter unless the stamp shows that they were made with this library."""
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == current:
+        return
+    shutil.rmtree(stamp.parent, ignore_errors=True)
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text(current, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

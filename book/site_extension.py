@@ -1,0 +1,57 @@
+"""What the site needs beyond its theme: notebooks to download, Colab buttons on chapters only, readable docstrings."""
+
+import re
+import shutil
+from pathlib import Path
+
+CHAPTERS = "chapters/"
+
+
+def setup(app):
+    app.connect("html-page-context", chapter_buttons, priority=900)  # after the theme's own
+    app.connect("build-finished", copy_notebooks)
+    app.connect("autodoc-process-docstring", plain_docstring)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def chapter_buttons(app, pagename, templatename, context, doctree):
+    """A chapter gets a link to its notebook; other pages lose the launch buttons, which would lead nowhere."""
+    buttons = context.get("header_buttons", [])
+    if not pagename.startswith(CHAPTERS):
+        buttons[:] = [button for button in buttons if button.get("label") != "launch-buttons"]
+        return
+    name = pagename.removeprefix(CHAPTERS) + ".ipynb"
+    buttons.append(
+        {
+            "type": "link",
+            "url": name,
+            "tooltip": "Download this chapter as a notebook",
+            "icon": "fas fa-download",
+            "label": "download-notebook",
+        }
+    )
+
+
+def copy_notebooks(app, exception):
+    """Put the exported notebooks beside their pages."""
+    if exception is None and app.builder.format == "html":
+        target = Path(app.outdir) / CHAPTERS
+        target.mkdir(exist_ok=True)
+        for notebook in sorted((Path(app.srcdir) / CHAPTERS).glob("*.ipynb")):
+            shutil.copy2(notebook, target)
+
+
+def plain_docstring(app, what, name, obj, options, lines):
+    """Docstrings are plain text: formulas and tables become literal blocks, the rest paragraphs without markup."""
+    paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip())
+    lines[:] = [line for paragraph in paragraphs for line in [*restructured(paragraph), ""]]
+
+
+def restructured(paragraph: str) -> list[str]:
+    rows = paragraph.splitlines()
+    is_formula = len(rows) == 1 and " = " in rows[0] and not rows[0].endswith(".")
+    is_table = any(re.search(r"\S {3,}\S", row) or row.startswith("    ") for row in rows)
+    if is_formula or is_table:
+        return ["::", "", *("    " + row for row in rows)]
+    pieces = re.split(r"(`[^`]+`)", " ".join(row.strip() for row in rows))
+    return ["".join(f"`{one}`" if one.startswith("`") else re.sub(r"([*|_\\])", r"\\\1", one) for one in pieces)]
