@@ -29,9 +29,10 @@ def main() -> int:
     if export.main([]):
         return 1
     forget_stale_pages(BUILD / "fingerprint", fingerprint())
-    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(ROOT), "-W", "--keep-going", "-n"]
+    jupyter_book = "from jupyter_book.cli.main import main; main()"  # it has no -m form
+    command = [sys.executable, "-c", jupyter_book, "build", str(ROOT), "-W", "--keep-going", "-n"]
     status = subprocess.run(command, cwd=ROOT).returncode
-    if status:
+    if status or not INDEX.exists():
         shutil.rmtree(BUILD / "html", ignore_errors=True)
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         print("The build failed: see the warnings above. No site was written.", file=sys.stderr)

