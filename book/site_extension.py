@@ -8,28 +8,35 @@ CHAPTERS = "chapters/"
 
 
 def setup(app):
-    app.connect("html-page-context", chapter_buttons, priority=900)  # after the theme's own
+    app.connect("config-inited", start_in_the_readers_mode)
+    app.connect("html-page-context", header_buttons, priority=900)  # after the theme's own
     app.connect("build-finished", copy_notebooks)
     app.connect("autodoc-process-docstring", plain_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def chapter_buttons(app, pagename, templatename, context, doctree):
-    """A chapter gets a link to its notebook; other pages lose the launch buttons, which would lead nowhere."""
+def start_in_the_readers_mode(app, config):
+    """Light or dark as the reader's system says; without a value the theme logs an error."""
+    config.html_context.setdefault("default_mode", "auto")
+
+
+def header_buttons(app, pagename, templatename, context, doctree):
+    """A chapter gets a link to its notebook in place of the raw sources; other pages lose the launch buttons too."""
+    is_chapter = pagename.startswith(CHAPTERS)
+    unwanted = {"download-buttons"} if is_chapter else {"download-buttons", "launch-buttons"}
     buttons = context.get("header_buttons", [])
-    if not pagename.startswith(CHAPTERS):
-        buttons[:] = [button for button in buttons if button.get("label") != "launch-buttons"]
-        return
-    name = pagename.removeprefix(CHAPTERS) + ".ipynb"
-    buttons.append(
-        {
-            "type": "link",
-            "url": name,
-            "tooltip": "Download this chapter as a notebook",
-            "icon": "fas fa-download",
-            "label": "download-notebook",
-        }
-    )
+    buttons[:] = [button for button in buttons if button.get("label") not in unwanted]
+    if is_chapter:
+        name = pagename.removeprefix(CHAPTERS) + ".ipynb"
+        buttons.append(
+            {
+                "type": "link",
+                "url": name,
+                "tooltip": "Download this chapter as a notebook",
+                "icon": "fas fa-download",
+                "label": "download-notebook",
+            }
+        )
 
 
 def copy_notebooks(app, exception):

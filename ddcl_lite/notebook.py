@@ -3,7 +3,8 @@
 import random
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,17 +29,21 @@ def setup(seed: int = 0, scale: str = "quick") -> torch.device:
     torch.manual_seed(seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"Running on {device} ({name}), seed {seed}, {scale} scale: {SCALES[scale]}, once the data is cached.")
+    print(f"Running on {device} ({name}) with seed {seed}.")
+    print(f"{scale.capitalize()} scale: {SCALES[scale]}, once the data is cached.")
     if scale == "full" and device.type == "cpu":
         warnings.warn("full scale is made for a GPU: on a CPU it can take an hour", stacklevel=2)
     return device
 
 
-def progress(items: Iterable, label: str, total: int | None = None) -> Iterator:
-    """Iterate with a tqdm bar that appears after 3 s and disappears when done, in a terminal and in a notebook."""
-    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
-    out = _Display() if getattr(shell, "kernel", None) else sys.stderr
-    return tqdm(items, label, total, leave=False, file=out, delay=3, mininterval=0.3, ncols=80)
+def progress(label: str) -> Callable[[Iterable], Iterable]:
+    """A tqdm bar to wrap around a loop: `for item in progress("training")(items)`.
+
+    It appears after 3 s and disappears when the loop ends, in a terminal and in a notebook alike.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    out = _Display() if hasattr(shell, "kernel") else sys.stderr
+    return partial(tqdm, desc=label, leave=False, file=out, delay=3, mininterval=0.3, ncols=80)
 
 
 class _Display:

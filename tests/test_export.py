@@ -84,6 +84,7 @@ def page(tmp_path):
 
 # ---------------------------------------------------------------- text and math that stay
 
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -98,7 +99,7 @@ def page(tmp_path):
         "| a | b |\n|---|---|\n| $x$ | `y` |",
         "- [ ] a task\n- [x] another",
         "> a quote",
-        "<div class=\"a\">\nraw\n</div>",
+        '<div class="a">\nraw\n</div>',
         "```python\nx = {'a': `1`}  # {foo}`bar` $5 (label)=\n% magic\n```",
         "````md\n```{note}\n{foo}`bar`\n```\n:::{unknown}\n:::\n````",
         "~~~\n```{note}\n~~~",
@@ -149,6 +150,7 @@ def test_comments_and_labels_disappear(page, text, expected):
 
 
 # ---------------------------------------------------------------- directives
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -327,6 +329,7 @@ def test_other_roles(page, text, expected):
 
 
 # ---------------------------------------------------------------- what stops the export
+
 
 @pytest.mark.parametrize(
     ("text", "line", "what"),
@@ -665,6 +668,7 @@ def test_jupytext_reads_the_same_cells(tmp_path):
 
 
 # ---------------------------------------------------------------- the install cell
+
 
 def installer(root, url):
     cell = exported(tree(root, url=url, _01_one="# One\n"), "01_one").cells[1]

@@ -33,6 +33,7 @@ READOUTS: dict[str, Callable[[int], nn.Module]] = {
 }
 TEMPERATURE_RATIO = 0.25  # of the critical temperature of the training tokens
 LOSS_WEIGHT = 0.1  # of L_q per feature, beside the cross-entropy
+FULL_SCALE = {"epochs": 4, "learning_rates": [3e-4, 1e-3, 3e-3]}
 
 
 class Classifier(nn.Module):
@@ -149,6 +150,21 @@ def compare_readouts(
     return pd.DataFrame(rows)
 
 
+def nearest_tokens(
+    bank: Tensor, tokens: Tensor, words: Sequence[str], weights: Tensor, count: int = 40
+) -> pd.DataFrame:
+    """Per prototype, most used first: its share of tokens by largest weight, and the words of its nearest tokens.
+
+    bank (K, D), tokens (n, D), words: n strings, weights (n, K). Of the `count` nearest, each word is named once.
+    """
+    share = torch.bincount(weights.argmax(-1), minlength=len(bank)) / len(tokens)
+    order = share.argsort(descending=True)
+    nearest = torch.cdist(bank[order], tokens).topk(count, largest=False).indices
+    named = [", ".join(list(dict.fromkeys(words[i] for i in row))[:6]) for row in nearest.tolist()]
+    columns = {"share of tokens": [f"{value:.0%}" for value in share[order].tolist()], "nearest real tokens": named}
+    return pd.DataFrame(columns, index=pd.Index(order.tolist(), name="prototype"))
+
+
 def summarise(table: pd.DataFrame, baseline: str = "mean") -> pd.DataFrame:
     """Per readout: mean accuracy over seeds, and its mean advantage over the baseline on the same split.
 
@@ -175,9 +191,8 @@ if __name__ == "__main__":
 
     device = setup(0, "full")
     data = sentiment()
-    tokens, mask, _ = encode(data.texts, device=device, progress=lambda batches: progress(batches, "encoding"))
-    settings = {"epochs": 4, "learning_rates": [3e-4, 1e-3, 3e-3]}
-    table = compare_readouts(
-        tokens, mask, data.labels.to(device), data.films, progress=lambda runs: progress(runs, "training"), **settings
-    )
-    print(store("readouts", table, {"snippets": len(data.texts), **settings}, device))
+    tokens, mask, _ = encode(data.texts, device=device, progress=progress("encoding"))
+    labels = data.labels.to(device)
+    table = compare_readouts(tokens, mask, labels, data.films, progress=progress("training"), **FULL_SCALE)
+    settings = {"snippets": len(labels), "features": tokens.shape[-1], **FULL_SCALE}
+    print(store("readouts", table, settings, device))

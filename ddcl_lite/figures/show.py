@@ -8,7 +8,7 @@ import re
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from .style import INK, STYLE
+from .style import INK
 
 
 def show(fig, caption: str, alt: str) -> None:
@@ -39,7 +39,7 @@ def figure_html(fig, caption: str, alt: str) -> str:
 def svg(fig, label: str, alt: str) -> str:
     """The figure as one inline <svg>; ids begin with `label`, so that two figures on a page never share one."""
     out = io.StringIO()
-    with mpl.rc_context({**STYLE, "svg.hashsalt": label}):
+    with mpl.rc_context({"svg.hashsalt": label}):
         fig.savefig(out, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :].replace(INK, "currentColor")

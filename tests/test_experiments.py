@@ -1,0 +1,131 @@
+"""The comparisons at reduced size: same rules, small numbers."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+from ddcl_lite import critical_temperature
+from ddcl_lite.experiments import cost, readouts, results, transition
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    """Sequences whose class is the sign of one feature of a single token: findable, but not by position."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = 0.3 * torch.randn(240, 6, 8, generator=generator)
+    labels = torch.arange(240) % 2
+    place = torch.randint(6, (240,), generator=generator)
+    tokens[torch.arange(240), place, 0] += 6.0 * (2 * labels - 1)
+    mask = torch.ones(240, 6, dtype=torch.bool)
+    return tokens.half(), mask, labels, torch.arange(240) // 6
+
+
+def test_every_readout_learns_what_it_can_see(sequences):
+    table = readouts.compare_readouts(*sequences, seeds=[0, 1], epochs=12, learning_rates=[1e-2])
+    assert list(table["readout"]) == list(readouts.READOUTS) * 2
+    scores = table.groupby("readout")["accuracy"].mean()
+    assert scores["[CLS]"] < 0.75  # the first token knows one time in six
+    assert scores.drop("[CLS]").min() > 0.9
+
+
+def test_no_film_is_on_two_sides(sequences, monkeypatch):
+    tokens, mask, labels, films = sequences
+    seen = {}
+    split = readouts.split_by_film
+
+    def watch(films, share, seed):
+        seen[share] = split(films, share, seed)
+        return seen[share]
+
+    monkeypatch.setattr(readouts, "split_by_film", watch)
+    readouts.fit("mean", tokens, mask, labels, films, 0, 1, [1e-2])
+    train, test = seen[0.3]
+    inner, validation = (train[rows] for rows in seen[1 / 7])
+    sides = [set(films[rows].tolist()) for rows in (inner, validation, test)]
+    assert sum(map(len, sides)) == len(set.union(*sides)) == 40
+
+
+def test_a_run_repeats(sequences):
+    first, second = (readouts.fit("prototypes", *sequences, 1, 2, [1e-3, 1e-2])[1] for _ in range(2))
+    assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_summarise_pairs_by_seed():
+    rows = [
+        {"seed": seed, "readout": name, "accuracy": 0.5 + 0.1 * seed + (0.2 if name == "prototypes" else 0.0)}
+        for seed in range(3)
+        for name in readouts.READOUTS
+    ]
+    summary = readouts.summarise(pd.DataFrame(rows))
+    assert summary.loc["prototypes", "gain over mean"] == pytest.approx(0.2)
+    assert summary.loc["prototypes", "+- (gain)"] == pytest.approx(0, abs=1e-12)
+    assert summary.loc["mean", "+-"] == pytest.approx(4.302653 * 0.1 / 3**0.5)  # t(0.975, 2)
+
+
+def test_principal_components_keep_the_largest_variance_and_zero_padding():
+    tokens = torch.randn(5, 7, 4) * torch.tensor([1.0, 9.0, 2.0, 5.0]) + 3
+    mask = torch.rand(5, 7) > 0.3
+    kept = readouts.principal_components(tokens * mask[..., None], mask, 2)
+    total = tokens[mask].var(0).sum()
+    assert kept.shape == (5, 7, 2) and (kept[~mask] == 0).all()
+    assert kept[mask].var(0).sum() > 0.85 * total
+    torch.testing.assert_close(kept[mask].mean(0), torch.zeros(2), atol=1e-4, rtol=0)
+
+
+def test_nearest_tokens_names_each_word_once_and_sorts_by_use():
+    bank = torch.tensor([[0.0], [10.0]])
+    tokens = torch.tensor([[0.1], [9.0], [9.5], [9.9]])
+    weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+    table = readouts.nearest_tokens(bank, tokens, ["low", "far", "near", "near"], weights, count=3)
+    assert table.index.tolist() == [1, 0]
+    assert table["share of tokens"].tolist() == ["75%", "25%"]
+    assert table["nearest real tokens"].tolist() == ["near, far", "low, far, near"]
+
+
+def test_the_stored_full_scale_run_is_complete():
+    record = results.stored("readouts")
+    table = record["table"]
+    assert set(table["readout"]) == set(readouts.READOUTS) and set(table["seed"]) == set(range(5))
+    assert len(table) == 5 * len(readouts.READOUTS)
+    assert record["settings"]["snippets"] == 12808
+    assert record["command"] == "python -m ddcl_lite.experiments.readouts" and record["device"] and record["date"]
+
+
+def test_an_unknown_result_lists_what_there_is():
+    with pytest.raises(ValueError, match="name: expected one of .*readouts.*, got 'nothing'"):
+        results.stored("nothing")
+
+
+def test_store_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    path = results.store("probe", pd.DataFrame({"a": [1, 2]}), {"size": 3}, "cpu")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record["table"] == {"a": [1, 2]} and record["settings"] == {"size": 3}
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "none")
+    with pytest.raises(RuntimeError, match="from a checkout"):
+        results.store("probe", pd.DataFrame(), {}, "cpu")
+
+
+def test_cost_counts_operations_exactly():
+    costs = cost.cost_of_length([256, 512], dim=8, num_prototypes=2, repeats=1)
+    bank, output = 2 * 2 * 256 * 2 * 8, 2 * 256 * 8 * 8  # two products with the bank, one with W_O
+    assert costs["prototypes"].operations == [bank + output, 2 * (bank + output)]
+    heads = 4 * 2 * 256 * 8 * 8  # query, key, value, output
+    assert costs["self-attention"].operations[0] == heads + 2 * 2 * 256 * 256 * 8
+
+
+def test_slope_is_the_exponent():
+    lengths = [1, 2, 4, 8, 16]
+    measured = cost.Cost(lengths, [3.0 * n**1.5 for n in lengths], [])
+    assert measured.slope(measured.operations) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_bank_next_to_collapse_leaves_it_below_the_critical_temperature_only(seed, detach):
+    tokens = transition.four_blobs(seed=seed)
+    spread = transition.spread_after_descent(tokens, [0.8, 1.2], steps=600, detach_assignment=detach, seed=seed)
+    assert spread[0] > 0.1 and spread[1] < 1e-4
+    assert critical_temperature(tokens) == 2 * critical_temperature(tokens, detach_assignment=True)
