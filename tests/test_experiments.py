@@ -27,7 +27,7 @@ def test_every_readout_learns_what_it_can_see(sequences):
     assert list(table["readout"]) == list(readouts.READOUTS) * 2
     scores = table.groupby("readout")["accuracy"].mean()
     assert scores["[CLS]"] < 0.75  # the first token knows one time in six
-    assert scores.drop("[CLS]").min() > 0.9
+    assert scores.drop("[CLS]").min() > 0.8
 
 
 def test_no_film_is_on_two_sides(sequences, monkeypatch):

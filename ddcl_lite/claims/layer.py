@@ -3,9 +3,9 @@
 import torch
 import torch.nn.functional as F
 
-from .. import soft_centroids
 from ..experiments.cost import cost_of_length
 from ..prototypes import dense
+from ..prototypes.assignment import soft_centroids
 from .decomposition import ROUNDING, cloud
 from .registry import Evidence, claim
 

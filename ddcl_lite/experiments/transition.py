@@ -41,3 +41,11 @@ def spread_after_descent(
             banks -= gradient
     offsets = (banks - banks.mean(-2, keepdim=True)).detach()
     return offsets.square().sum(-1).mean(-1).sqrt() / tokens.var(0, correction=0).sum().sqrt()
+
+
+def opening() -> tuple[list[float], dict[str, Tensor]]:
+    """The book's first picture: ratios T/T_c, and the final spread with q attached and with q held fixed."""
+    ratios = sorted([0.1 * step for step in range(1, 16)] + [0.95, 0.98, 1.05])
+    labels = {"q follows the prototypes": False, "q held fixed": True}
+    tokens = four_blobs()
+    return ratios, {name: spread_after_descent(tokens, ratios, detach_assignment=fix) for name, fix in labels.items()}

@@ -1,6 +1,6 @@
 """Pictures that several chapters draw."""
 
-from .style import COLOURS, MARKERS
+from .style import COLOURS, MARKERS, subplots
 
 
 def intervals(ax, names, groups: dict) -> None:
@@ -17,3 +17,16 @@ def intervals(ax, names, groups: dict) -> None:
     ax.grid(axis="y", visible=False)
     if len(groups) > 1:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(groups))
+
+
+def transition(ratios, spreads: dict):
+    """Final spread of a bank against T/T_c, one curve per label; returns the figure."""
+    fig, ax = subplots()
+    for index, (label, spread) in enumerate(spreads.items()):
+        ax.plot(ratios, spread, MARKERS[index] + "-", color=COLOURS[index], label=label)
+    ax.axvline(1, color=COLOURS[4], linestyle=":")
+    ax.annotate("critical temperature", (1.02, 0.9))
+    ax.set_xlabel("temperature T / T_c")
+    ax.set_ylabel("final spread of the bank (token sd)")
+    ax.legend(loc="lower left")
+    return fig

@@ -1,0 +1,377 @@
+"""The built site in a real browser. Every check reads every page, and every check is seen to fail on planted faults."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import nbformat
+import pytest
+import yaml
+from playwright.sync_api import Browser, Page, sync_playwright
+
+pytestmark = pytest.mark.site
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "_build" / "html"
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html") if "_static" not in path.parts)
+CHAPTERS = [name for name in PAGES if name.startswith("chapters/")]
+COLAB = "https://colab.research.google.com"
+
+BROWSERS = [
+    *("chromium", "chromium-browser", "google-chrome"),
+    *(f"/Applications/{name}.app/Contents/MacOS/{name}" for name in ("Chromium", "Google Chrome")),
+]
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+]
+
+
+@dataclass
+class Visit:
+    """A page as a reader has it open; `noise` is what the browser complained about."""
+
+    page: Page
+    base: str
+    root: Path
+    name: str
+    noise: list[str] = field(default_factory=list)
+
+
+# The checks: each takes a visit and returns the faults it found.
+
+
+def sets_its_math(visit: Visit) -> list[str]:
+    """Every formula is set by MathJax, and no TeX is left in the text around it."""
+    unset, wrong, prose = visit.page.evaluate("""() => {
+        const texts = (selector) => [...document.querySelectorAll(selector)].map(one => one.textContent);
+        const body = document.body.cloneNode(true);
+        const notProse = "script, style, noscript, pre, code, svg, mjx-container";
+        body.querySelectorAll(notProse).forEach(one => one.remove());
+        return [texts(".math:not(:has(mjx-container))"), texts("mjx-merror, [data-mjx-error]"), body.textContent];
+    }""")
+    return unset + wrong + re.findall(r"\\[(\[].{0,40}|\\begin\b.{0,40}|\$[^$]*\$", prose)
+
+
+def has_alt_texts(visit: Visit) -> list[str]:
+    """Every image says what is seen; a file name is the mark of a plot that did not go through `show`."""
+    return visit.page.evaluate(r"""() => [...document.images]
+        .filter(one => !one.alt.trim() || /\.\w{3,4}$/.test(one.alt) || one.matches(".cell_output [src*='_images/']"))
+        .map(one => one.outerHTML.slice(0, 200))""")
+
+
+def describes_its_figures(visit: Visit) -> list[str]:
+    """Every figure has a caption, and its picture has a description for those who do not see it."""
+    return visit.page.evaluate("""() => [
+        ...[...document.querySelectorAll("figure")].filter(one => !one.querySelector("figcaption")?.innerText.trim()),
+        ...[...document.querySelectorAll("figure.ddcl-figure svg")].filter(one => one.getAttribute("role") != "img"
+            || !one.getAttribute("aria-label")?.trim()),
+    ].map(one => one.outerHTML.slice(0, 200))""")
+
+
+def has_no_dead_link(visit: Visit) -> list[str]:
+    """Every link, picture, script and glyph that lies on this site is there, and so is every anchor."""
+    links = visit.page.evaluate("""() => [...document.querySelectorAll("[src], [*|href]")].map(
+        one => one.getAttribute("src") ?? one.getAttribute("href") ?? one.getAttribute("xlink:href"))""")
+    return sorted(link for link in set(links) if not resolves(visit, urljoin(visit.page.url, link)))
+
+
+def resolves(visit: Visit, url: str) -> bool:
+    if not url.startswith(visit.base):
+        return True  # another site's
+    address, anchor = urldefrag(url)
+    path = visit.root / unquote(urlsplit(address).path).strip("/")
+    path = path / "index.html" if path.is_dir() else path
+    return path.is_file() and (not anchor or unquote(anchor) in anchors(path))
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    return set(re.findall(r'\sid="([^"]*)"', path.read_text(encoding="utf-8")))
+
+
+def introduces_itself(visit: Visit) -> list[str]:
+    """A language for screen readers, one title, and an icon, for which browsers would else ask in vain."""
+    return visit.page.evaluate("""() => {
+        const titles = [...document.querySelectorAll("h1")].filter(one => one.checkVisibility());
+        return [
+            ...(document.documentElement.lang ? [] : ["no lang"]),
+            ...(titles.length == 1 && titles[0].innerText.trim() ? [] : [`${titles.length} titles`]),
+            ...(document.querySelector("link[rel~=icon]") ? [] : ["no icon"]),
+        ];
+    }""")
+
+
+def is_light(visit: Visit) -> list[str]:
+    """At most 2 MB, and no script from elsewhere or for widgets, which need a kernel."""
+    size = (visit.root / visit.name).stat().st_size
+    scripts = visit.page.evaluate("""() => [...document.scripts]
+        .filter(one => one.src && new URL(one.src).origin != location.origin
+            || /require(\\.min)?\\.js|html-manager|embed-amd|widget/.test(one.src + one.type))
+        .map(one => one.src + one.type)""")
+    return scripts + [f"{size} bytes"] * (size > 2_000_000)
+
+
+def launches(visit: Visit) -> list[str]:
+    """A chapter opens in Colab and downloads as the very notebook of the repository. No other page offers this."""
+    buttons = visit.page.eval_on_selector_all(".article-header-buttons a", "all => all.map(one => one.href)")
+    colab = [url for url in buttons if url.startswith(COLAB)]
+    download = [url for url in buttons if url.startswith(visit.base) and url.endswith(".ipynb")]
+    if not visit.name.startswith("chapters/"):
+        return colab + download + ["launch buttons"] * visit.page.locator(".dropdown-launch-buttons").count()
+    notebook = visit.name.removesuffix(".html") + ".ipynb"
+    nbformat.validate(nbformat.read(ROOT / notebook, as_version=4))
+    repository = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
+    target = f"{COLAB}/github{urlsplit(repository['url']).path}/blob/{repository['branch']}/{notebook}"
+    same = (visit.root / notebook).is_file() and (visit.root / notebook).read_bytes() == (ROOT / notebook).read_bytes()
+    return (
+        [f"Colab button: {colab}, not {target}"] * (colab != [target])
+        + [f"download button: {download}"] * (download != [visit.base + notebook])
+        + [f"{notebook} on the site is not the repository's"] * (not same)
+    )
+
+
+def is_readable(visit: Visit) -> list[str]:
+    """Light or dark, text stands out from what lies behind it, and the text of figures has the page's colour."""
+    papers, faults = [], []
+    for scheme in ("light", "dark"):
+        visit.page.emulate_media(color_scheme=scheme)
+        paper, found = visit.page.evaluate(CONTRAST)
+        papers.append(paper)
+        faults += [f"{scheme}: {fault}" for fault in found]
+    return faults + ["dark is not darker than light"] * (papers[1] >= papers[0])
+
+
+CONTRAST = """async () => {
+    for (const frame of [1, 2]) await new Promise(requestAnimationFrame);  // the theme follows the scheme
+    const brush = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+    const luminance = (layers) => {  // of these colours, painted one over the other
+        for (const colour of layers) { brush.fillStyle = colour; brush.fillRect(0, 0, 1, 1); }
+        const [r, g, b] = [...brush.getImageData(0, 0, 1, 1).data].map(v => v / 255)
+            .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const behind = (one) => one ? [...behind(one.parentElement), getComputedStyle(one).backgroundColor] : ["white"];
+    const hasText = (one) => [...one.childNodes].some(node => node.nodeType == 3 && node.data.trim());
+    const shown = (one) => one.checkVisibility({opacityProperty: true, visibilityProperty: true});
+    const fillOf = "figure.ddcl-figure svg :is(text, g[id*=text_] > g)";  // glyphs are paths in a group
+    const page = getComputedStyle(document.body).color, seen = {}, faults = [];
+    for (const one of document.querySelectorAll("article :not(style, script, mjx-container *)")) {
+        const isFill = one.matches(fillOf);
+        if (!isFill && !hasText(one) || !shown(one)) continue;
+        const ink = getComputedStyle(one)[isFill ? "fill" : "color"], layers = behind(one);
+        const contrast = seen[[ink, layers]] ??= ratio(luminance(layers), luminance([...layers, ink]));
+        const where = `${one.tagName}.${one.getAttribute("class")} in ${one.parentElement.className.baseVal
+            ?? one.parentElement.className}: ${one.textContent.trim().slice(0, 30)}`;
+        if (contrast < 4.5) faults.push(`${contrast.toFixed(2)} ${where}`);
+        if (isFill && ink != page) faults.push(`${ink} is not the page's ${page}: ${one.parentElement.id}`);
+    }
+    return [luminance(behind(document.body)), [...new Set(faults)]];
+}"""
+
+
+def fits_a_phone(visit: Visit) -> list[str]:
+    """At 390 px nothing makes the page scroll sideways; wide things scroll in a box of their own."""
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    return visit.page.evaluate("""() => {
+        const width = document.documentElement.scrollWidth;
+        const right = (one) => one.getBoundingClientRect().right;
+        const boxed = (one) => one && (getComputedStyle(one).overflowX != "visible" || boxed(one.parentElement));
+        const wide = [...document.querySelectorAll("body *")].filter(one => right(one) > 391 && !boxed(one));
+        return width <= 391 ? [] : [`${width} px`, ...wide.slice(0, 5).map(one =>
+            `${one.tagName}.${one.getAttribute("class")} ends at ${right(one)}: ${one.textContent.slice(0, 40)}`)];
+    }""")
+
+
+def is_quiet(visit: Visit) -> list[str]:
+    """No error in the console, nothing missing, and nothing asked of another server."""
+    return visit.noise
+
+
+CHECKS = [
+    *(sets_its_math, has_alt_texts, describes_its_figures, has_no_dead_link, introduces_itself, is_light, launches),
+    *(is_readable, fits_a_phone, is_quiet),  # the last hears what the others stirred up
+]
+
+
+# The browser, and a visit to a page.
+
+
+def find_browser() -> str:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not found:
+        give_up = pytest.fail if os.environ.get("DDCL_LITE_NEED_BROWSER") else pytest.skip
+        give_up("no Chromium or Google Chrome on this machine: the site was not looked at")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_browser()
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=FLAGS) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    if not (SITE / "index.html").exists():
+        pytest.fail("no site in _build/html: run make book")
+    return SITE
+
+
+@pytest.fixture(scope="module", params=PAGES or ["index.html"])
+def visit(request, site, browser) -> Iterator[Visit]:
+    with visiting(browser, site, request.param) as visit:
+        yield visit
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *message):
+        pass
+
+
+@contextmanager
+def visiting(browser: Browser, root: Path, name: str, query: str = "") -> Iterator[Visit]:
+    """Serve the folder, open the page, follow a redirect, let MathJax finish, and unfold what is folded."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=root))
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with browser.new_page() as page:
+        visit = Visit(page, f"http://127.0.0.1:{server.server_port}/", root, name)
+        complain = visit.noise.append
+        page.on("console", lambda one: one.type == "error" and complain(f"{one.text} {one.location['url']}"))
+        page.on("pageerror", lambda one: complain(f"script: {one}"))
+        page.on("request", lambda one: one.url.startswith((visit.base, "data:")) or complain(f"asks {one.url}"))
+        page.on("requestfailed", lambda one: complain(f"no answer: {one.url}"))
+        page.on("response", lambda one: one.status >= 400 and complain(f"{one.status}: {one.url}"))
+        page.goto(visit.base + name + query)
+        if target := re.search(r'"Refresh" content="0; url=([^"]+)"', (root / name).read_text(encoding="utf-8")):
+            page.wait_for_url(visit.base + target[1])
+        page.evaluate("""async () => {
+            await window.MathJax?.startup?.promise;
+            document.querySelectorAll("details").forEach(one => one.open = true);
+            document.querySelectorAll(".toggle-hidden").forEach(one => one.classList.remove("toggle-hidden"));
+            document.head.insertAdjacentHTML("beforeend", "<style>* {transition: none !important}</style>");
+        }""")
+        yield visit
+    server.shutdown()
+    server.server_close()
+
+
+# The site.
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_page(visit, check):
+    assert check(visit) == []
+
+
+def test_every_page_of_the_contents_is_published(site):
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    files = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
+    assert {f"{name}.html" for name in [contents["root"], *files]} <= set(PAGES)
+    assert (site / ".nojekyll").exists()  # else GitHub Pages drops every folder that begins with an underscore
+
+
+@pytest.mark.parametrize("term, found", [("prototype", True), ("xylophone", False)])
+def test_search_finds_what_is_there(site, browser, term, found):
+    with visiting(browser, site, "search.html", f"?q={term}") as visit:
+        visit.page.wait_for_function(
+            "/finished|did not match/.test(document.querySelector('#search-results').innerText)"
+        )
+        links = visit.page.eval_on_selector_all("#search-results li a", "all => all.map(one => one.href)")
+        assert any("/chapters/" in link for link in links) == found
+        assert all(resolves(visit, link) for link in links)
+
+
+# The checks can fail.
+
+SOUND = """<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">
+<style>:root {color-scheme: light dark; background: Canvas; color: CanvasText}</style></head>
+<body><article><h1 id="top">Sound</h1><a href="#top">Top</a><code>$x$</code>BODY</article></body></html>"""
+GOOD_FIGURE = """<figure class="ddcl-figure"><figcaption>What is it?</figcaption>
+<svg role="img" aria-label="a letter"><text fill="currentColor">A</text></svg></figure>"""
+FAULTS = [
+    (sets_its_math, "<p>Let $x$ be.</p>"),
+    (sets_its_math, r"<p>Let \(x\) be.</p>"),
+    (sets_its_math, "<span class='math'>x</span>"),
+    (sets_its_math, "<mjx-container><mjx-merror>Math input error</mjx-merror></mjx-container>"),
+    (has_alt_texts, "<img src='data:,'>"),
+    (has_alt_texts, "<img src='data:,' alt='../_images/1f.png'>"),
+    (has_alt_texts, "<div class='cell_output'><img src='_images/1f.png' alt='a plot'></div>"),
+    (describes_its_figures, GOOD_FIGURE.replace("What is it?", " ")),
+    (describes_its_figures, GOOD_FIGURE.replace("a letter", "")),
+    (describes_its_figures, GOOD_FIGURE.replace('role="img"', "")),
+    (has_no_dead_link, "<a href='nowhere.html'>x</a>"),
+    (has_no_dead_link, "<a href='page.html#nowhere'>x</a>"),
+    (has_no_dead_link, "<svg><use xlink:href='#nowhere'></use></svg>"),
+    (introduces_itself, "<h1>Another</h1>"),
+    (is_light, "<p>" + 2_000_000 * "x" + "</p>"),
+    (is_light, "<script src='https://cdn.example.org/x.js'></script>"),
+    (is_light, "<script src='require.min.js'></script>"),
+    (is_light, "<script type='application/vnd.jupyter.widget-state+json'>{}</script>"),
+    (launches, f"<div class='article-header-buttons'><a href='{COLAB}/x.ipynb'>x</a></div>"),
+    (launches, "<div class='article-header-buttons'><a href='x.ipynb'>x</a></div>"),
+    (launches, "<div class='dropdown-launch-buttons'></div>"),
+    (is_readable, "<p style='color: #888'>grey</p>"),
+    (is_readable, "<p style='background: white'>white on white where the scheme is dark</p>"),
+    (is_readable, "<style>:root {color-scheme: light}</style>"),
+    (is_readable, GOOD_FIGURE.replace("currentColor", "#323232")),
+    (fits_a_phone, "<div style='width: 500px'>wide</div>"),
+    (is_quiet, "<script>console.error('x')</script>"),
+    (is_quiet, "<script>throw Error('x')</script>"),
+    (is_quiet, "<img alt='x' src='https://example.org/x.png'>"),
+    (is_quiet, "<img alt='x' src='missing.png'>"),
+]
+
+
+def faults(browser, folder, check, body):
+    (folder / "page.html").write_text(SOUND.replace("BODY", body), encoding="utf-8")
+    with visiting(browser, folder, "page.html") as visit:
+        return check(visit)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_sound_page_passes(browser, tmp_path, check):
+    scrolling = "<div style='overflow-x: auto'><div style='width: 500px'>wide, in a box</div></div>"
+    assert faults(browser, tmp_path, check, GOOD_FIGURE + scrolling) == []
+
+
+@pytest.mark.parametrize("check, body", FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_planted_fault_is_found(browser, tmp_path, check, body):
+    assert faults(browser, tmp_path, check, body)
+
+
+def test_every_check_has_a_planted_fault():
+    assert {check for check, _ in FAULTS} == set(CHECKS)
+
+
+@pytest.mark.parametrize("fault", ["Colab button", "download button", "not the repository's"])
+def test_a_planted_fault_of_a_chapter_is_found(site, browser, tmp_path, fault):
+    page, stem = CHAPTERS[0], Path(CHAPTERS[0]).stem
+    shutil.copytree(site / "chapters", tmp_path / "chapters")
+    changes = {"Colab button": (f"/{stem}.ipynb", f"/{stem}.md"), "download button": (f'"{stem}.ipynb"', '"old.ipynb"')}
+    html = (site / page).read_text(encoding="utf-8").replace(*changes.get(fault, ("", "")))
+    (tmp_path / page).write_text(html, encoding="utf-8")
+    if fault == "not the repository's":
+        (tmp_path / page).with_suffix(".ipynb").write_text("{}", encoding="utf-8")
+    with visiting(browser, tmp_path, page) as visit:
+        assert any(fault in one for one in launches(visit))
+
+
+def test_a_missing_browser_is_a_skip_unless_it_is_needed(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.delenv("DDCL_LITE_NEED_BROWSER", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no Chromium"):
+        find_browser()
+    monkeypatch.setenv("DDCL_LITE_NEED_BROWSER", "1")
+    with pytest.raises(pytest.fail.Exception, match="no Chromium"):
+        find_browser()
