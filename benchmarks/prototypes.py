@@ -1,8 +1,8 @@
 """Prototype readout against what one would write instead, side by side in one run: `make bench`.
 
 Every row alternates the contestants, takes the median of the repeats and prints ratios (above 1: ours is faster), so
-that a busy machine slows all of them. Errors are against the dense form in float64, relative to the mean squared
-norm of the tokens.
+that a busy machine slows all of them. Errors are against the dense form in float64, relative to the root mean
+square norm of the tokens.
 """
 
 import argparse
@@ -75,9 +75,9 @@ def compare(size, device, repeats):
             f"   matmul {matmul * 1e3:8.2f} ms ({matmul / ours:5.2f}x)"
         )
     exact = dense.soft_centroids(tokens[:1].double(), prototypes.double(), temperature)
-    scale = tokens.square().sum(-1).mean()
+    scale = tokens.square().sum(-1).mean().sqrt()
     error = (dl.soft_centroids(tokens[:1], prototypes, temperature) - exact).abs().max() / scale
-    print(f"  largest error of the fused form, relative to the mean squared token norm: {error:.1e}")
+    print(f"  largest error of the fused form, relative to the root mean square token norm: {error:.1e}")
 
 
 def compare_layers(device, repeats, count=4096, dim=64, bank=16):

@@ -40,6 +40,8 @@ def min_separation(prototypes: Tensor, tokens: Tensor | None = None, mask: Tenso
     The unit is sqrt(tr cov(z)), so the result does not change when tokens and prototypes are scaled together. K = 1:
     inf. Tokens that are all equal leave no unit: ValueError.
     """
+    if prototypes.dim() != 2:
+        raise ValueError(f"prototypes: expected one bank (K, D), got shape {tuple(prototypes.shape)}")
     prototypes = _rows(prototypes, None, "prototypes")
     smallest = torch.nn.functional.pdist(prototypes).min().item() if len(prototypes) > 1 else float("inf")
     if tokens is None:

@@ -1,5 +1,6 @@
 """`assign` and `soft_centroids` against the dense form, in their limits, under masks, and far from the origin."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -37,6 +38,38 @@ def test_one_bank_and_temperature_per_head(function):
     for head in range(3):
         alone = function(tokens[:, head], prototypes[head], float(temperature[head]))
         torch.testing.assert_close(together[:, head], alone)
+
+
+@pytest.mark.parametrize("function", [soft_centroids, assign, decompose])
+@pytest.mark.parametrize("bank", [2, 40])
+def test_a_bank_may_have_more_leading_dimensions_than_the_tokens(function, bank):
+    tokens, prototypes = torch.randn(30, 8).double(), torch.randn(3, 2, bank, 8).double()
+    ours, theirs = (f(tokens, prototypes, 1.5) for f in (function, getattr(dense, function.__name__)))
+    for one, other in zip(ours, theirs):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("bank", [2, 40])
+def test_an_empty_batch(bank):
+    tokens, prototypes = torch.randn(0, 30, 8), torch.randn(bank, 8, requires_grad=True)
+    assert soft_centroids(tokens, prototypes, 1.0).shape == (0, 30, 8)
+    assert assign(tokens, prototypes, 1.0).shape == (0, 30, bank)
+    assert decompose(tokens, prototypes, 1.0).total == 0
+
+
+def test_temperatures_of_every_type():
+    tokens, prototypes = torch.randn(9, 5), torch.randn(4, 5)
+    expected = soft_centroids(tokens, prototypes, 0.75)
+    for temperature in (np.float64(0.75), np.array(0.75), torch.tensor(0.75), torch.tensor(0.75).double()):
+        torch.testing.assert_close(soft_centroids(tokens, prototypes, temperature), expected)
+    assert soft_centroids(tokens, prototypes, 1).dtype == torch.float32
+
+
+def test_a_cold_assignment_of_large_tokens_is_still_hard():
+    prototypes = 1e5 * torch.tensor([[0.0, 0.0], [2.0, 0.0]])
+    weights = assign(torch.tensor([[1.9e5, 3e4]]), prototypes, 1e-38)
+    torch.testing.assert_close(weights, torch.tensor([[0.0, 1.0]]))
+    torch.testing.assert_close(soft_centroids(torch.tensor([[1.9e5, 3e4]]), prototypes, 1e-38), prototypes[1:])
 
 
 def test_weights_are_a_distribution(cloud):
@@ -157,15 +190,18 @@ def test_dtype_out_is_dtype_in(function, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast(dtype):
-    tokens, prototypes = torch.randn(2, 300, 64), torch.randn(16, 64, requires_grad=True)
-    exact = soft_centroids(tokens, prototypes, 8.0)
+@pytest.mark.parametrize("temperature, offset", [(8.0, 0.0), (0.01, 0.0), (1.0, 50.0)])
+def test_autocast_changes_nothing_inside(dtype, temperature, offset):
+    tokens, prototypes = torch.randn(2, 300, 64) + offset, (torch.randn(64, 64) + offset).requires_grad_()
+    exact = soft_centroids(tokens, prototypes, temperature)
+    reference = dense.soft_centroids(tokens, prototypes, temperature)
     with torch.autocast("cpu", dtype):
-        ours = soft_centroids(tokens, prototypes, 8.0)
-        weights = assign(tokens.to(dtype), prototypes, 8.0)
+        ours = soft_centroids(tokens, prototypes, temperature)
+        weights = assign(tokens.to(dtype), prototypes, temperature)
+        assert torch.equal(dense.soft_centroids(tokens, prototypes, temperature), reference)
     ours.sum().backward()
     assert ours.dtype == torch.float32 and torch.isfinite(prototypes.grad).all()
-    assert (ours - exact).abs().max() < 0.1
+    assert torch.equal(ours, exact)
     assert (weights.sum(-1) - 1).abs().max() < 1e-3
 
 
@@ -185,9 +221,21 @@ def test_compiles_into_one_graph(function):
             torch.testing.assert_close(got, expected)
 
 
+def test_gradients_of_compiled_code():
+    tokens, prototypes = torch.randn(2, 300, 8), torch.randn(20, 8)
+    gradients = []
+    for function in (decompose, torch.compile(decompose, fullgraph=True, backend="aot_eager")):
+        z, p = tokens.clone().requires_grad_(), prototypes.clone().requires_grad_()
+        function(z, p, 0.8).total.backward()
+        gradients.append((z.grad, p.grad))
+    for expected, got in zip(*gradients):
+        torch.testing.assert_close(got, expected)
+
+
 BAD = {
     "temperature": [
-        dict(temperature=t) for t in (0, -1.0, float("nan"), float("inf"), torch.tensor(-1.0), torch.tensor([1.0, 0.0]))
+        dict(temperature=t)
+        for t in (0, -1.0, float("nan"), float("inf"), None, "hot", np.ones(2), torch.tensor(-1.0), torch.ones(3))
     ],
     "tokens": [dict(tokens=t) for t in (torch.randn(3), torch.randn(2, 0, 5), torch.ones(2, 9, 5).long(), [[1.0]])],
     "prototypes": [

@@ -28,7 +28,7 @@ def test_the_evidence_supports_the_verdict_on_a_gpu(id):
     assert find(id).measure(0, "cuda").supported
 
 
-@pytest.mark.parametrize("id", ["D1", "D2", "D3", "D18"])
+@pytest.mark.parametrize("id", ["D1", "D2", "D3", "D18", "D23"])
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(id):
     first, again, other = (find(id).measure(seed).evidence for seed in (0, 0, 1))
     assert first == again
@@ -42,12 +42,14 @@ def test_the_verdicts_and_chapters_of_the_ledger():
         "D3": "holds",
         "D17": "measured",
         "D18": "holds",
+        "D23": "conditional",
     }
 
 
-def test_measuring_leaves_no_trace_in_the_random_state_that_a_chapter_sees():
+@pytest.mark.parametrize("id", sorted_ids())
+def test_measuring_leaves_no_trace_in_the_random_state_that_a_chapter_sees(id):
     torch.manual_seed(3)
-    find("D1").measure(0)
+    find(id).measure(0)
     after = torch.rand(1)
     torch.manual_seed(3)
     assert torch.equal(after, torch.rand(1))
@@ -100,7 +102,7 @@ def test_ids_are_sorted_by_number():
 
 
 def test_an_unknown_id_lists_the_known_ones(capsys):
-    with pytest.raises(ValueError, match="unknown claim 'X9'; known: D1, D2, D3, D17, D18"):
+    with pytest.raises(ValueError, match="unknown claim 'X9'; known: D1, D2, D3, D17, D18, D23"):
         claims.card("X9")
     with pytest.raises(SystemExit) as stop:
         main(["X9"])

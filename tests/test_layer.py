@@ -191,4 +191,6 @@ def test_bad_input_names_the_argument(batch):
     with pytest.raises(ValueError, match="^ratio: expected .* got -1"):
         layer.calibrate(tokens, -1)
     with pytest.raises(ValueError, match="^tokens: expected tokens that differ"):
-        layer.calibrate(torch.ones(2, 9, 8), 0.5)
+        layer.calibrate(torch.full((2, 9, 8), 0.1), 0.5)
+    with pytest.raises(ValueError, match="^temperature: expected a finite number > 0, got .*inf"):
+        DDCLAttention(8, 5).half().calibrate(300 * torch.randn(2, 50, 8).half(), 0.5)

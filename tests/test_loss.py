@@ -112,7 +112,9 @@ def test_critical_temperature_of_a_known_covariance(detach, factor):
 def test_critical_temperature_of_no_spread_is_zero():
     assert critical_temperature(torch.randn(1, 4)) == 0
     assert critical_temperature(torch.randn(3, 4), torch.zeros(3, dtype=torch.bool)) == 0
-    assert critical_temperature(torch.ones(5, 4)) == 0
+    assert critical_temperature(torch.full((5, 9, 4), 0.1)) == 0  # a number whose sums are rounded
+    mask = torch.tensor([False, True, True])
+    assert critical_temperature(torch.tensor([[7.0], [0.1], [0.1]]), mask) == 0
 
 
 @pytest.mark.parametrize("detach", [False, True])

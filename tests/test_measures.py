@@ -64,6 +64,8 @@ def test_min_separation():
     assert min_separation(10 * bank, 10 * tokens) == pytest.approx(0.5)
     assert min_separation(bank[:1]) == math.inf
     assert min_separation(bank[:1].expand(4, 2)) == 0
+    with pytest.raises(ValueError, match=r"prototypes: expected one bank \(K, D\), got shape \(2, 3, 4\)"):
+        min_separation(torch.randn(2, 3, 4))
     with pytest.raises(ValueError, match="tokens: expected tokens that differ"):
         min_separation(bank, torch.ones(3, 2))
 

@@ -85,6 +85,24 @@ def test_train_and_eval_agree_and_nothing_changes(readout, batch):
     assert all(torch.equal(before[name], value) for name, value in readout.state_dict().items())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(readout, batch, dtype):
+    tokens, mask = batch
+    exact = readout(tokens, mask)
+    with torch.autocast("cpu", dtype):
+        assert (readout(tokens, mask) - exact).abs().max() < 0.1
+    tokens = tokens.to(dtype).requires_grad_()
+    out = readout.to(dtype)(tokens, mask)
+    out.sum().backward()
+    assert (out - exact).abs().max() < 0.1 and (out[2] == 0).all()
+    assert all(torch.isfinite(tensor.grad).all() for tensor in (tokens, *readout.parameters()))
+
+
+def test_a_mean_of_many_halves_does_not_overflow():
+    tokens, mask = torch.full((1, 1000, 4), 100.0).half(), torch.ones(1, 1000, dtype=torch.bool)
+    assert torch.equal(MeanReadout()(tokens, mask), torch.full((1, 4), 100.0).half())
+
+
 def test_bad_input(readout):
     with pytest.raises(ValueError, match="^tokens: expected"):
         readout(torch.randn(8))

@@ -58,17 +58,17 @@ def identity(seed, device):
 )
 def variance_is_a_variance(seed, device):
     tokens, prototypes, _ = cloud(seed, device)
-    weights = dense.assign(tokens, prototypes, 1.0)
+    weights = dense.assign(tokens, prototypes, 5.0)
     covariance = dense.assignment_covariance(weights)
     trace = (prototypes.mT @ covariance @ prototypes).diagonal(dim1=-2, dim2=-1).sum(-1)
     variance = dense.split(tokens, prototypes, weights).variance
     coincident = prototypes[:1].expand_as(prototypes)
-    collapsed = dense.split(tokens, coincident, dense.assign(tokens, coincident, 1.0)).variance
+    collapsed = dense.split(tokens, coincident, dense.assign(tokens, coincident, 5.0)).variance
     return [
         Evidence("smallest eigenvalue of Sigma_q", torch.linalg.eigvalsh(covariance).min().item(), at_least=-1e-15),
         Evidence("largest entry of Sigma_q 1", covariance.sum(-1).abs().max().item(), at_most=1e-15),
         Evidence("largest |V - tr(P^T Sigma_q P)|", (variance - trace).abs().max().item(), at_most=ROUNDING),
-        Evidence("smallest V, distinct prototypes", variance.min().item(), at_least=1e-6),
+        Evidence("smallest V, distinct prototypes", variance.min().item(), at_least=1e-9),
         Evidence("largest V, coincident prototypes", collapsed.max().item(), at_most=ROUNDING),
     ]
 

@@ -44,8 +44,10 @@ class Claim(NamedTuple):
     body: Callable[[int, torch.device], list[Evidence]]
 
     def measure(self, seed: int = 0, device: str | torch.device = "cpu") -> "Result":
-        """Run the measurement; the same seed draws the same numbers on every device."""
-        return Result(self, self.body(seed, torch.device(device)))
+        """Run the measurement; the same seed draws the same numbers on every device. Random state stays as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return Result(self, self.body(seed, torch.device(device)))
 
 
 class Result(NamedTuple):

@@ -30,7 +30,7 @@ def assign(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask
     """
     tokens, prototypes, temperature, dtype = prepare(tokens, prototypes, temperature, mask)
     with full_precision(tokens):
-        weights = torch.softmax(-squared_distances(tokens, prototypes) / temperature, -1)
+        weights = torch.softmax(log_weights(tokens, prototypes, temperature)[0], -1)
         return keep(weights, mask).to(dtype)
 
 
@@ -41,17 +41,22 @@ def soft_centroids(
 
     mu_n = sum_k q_nk p_k, with q from `assign`
 
-    Arguments and errors as in `assign`; returns (..., N, D), 0 at masked tokens. First derivatives only. Under
-    autocast to bfloat16 the attention call runs in bfloat16 with float32 sums; everything else runs in float32 at
-    least, since squared norms overflow float16. Ties are shared up to rounding, about 1e-7 |z-c||p-c|/T in the logits
-    (c the bank's mean). Source: DDCL-Attention (2604.03850), fused form ours; chapter 2.
+    Arguments and errors as in `assign`; returns (..., N, D), 0 at masked tokens. First derivatives only. It computes
+    in float32 at least, also under autocast: in half precision squared norms overflow and cold assignments are wrong.
+    Ties are shared up to rounding, about 1e-7 |z-c||p-c|/T in the logits (c the bank's mean).
+    Source: DDCL-Attention (2604.03850), fused form ours; chapter 2.
     """
     tokens, prototypes, temperature, dtype = prepare(tokens, prototypes, temperature, mask)
-    dtype_inside = torch.bfloat16 if _autocast_to_bfloat16(tokens) else tokens.dtype
     with full_precision(tokens):
         query, weight, bias, _ = _logits(tokens, prototypes, temperature)
-        centroids = _attention(query, weight, bias, prototypes, dtype_inside)
-        return keep(centroids, mask).to(dtype)
+        return keep(_attention(query, weight, bias, prototypes), mask).to(dtype)
+
+
+def log_weights(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
+    """(d_n - D_nk)/T, which never overflows, and d_n, the smallest D_nk of the row: (..., N, K), (..., N, 1)."""
+    distances = squared_distances(tokens, prototypes)
+    nearest = distances.detach().amin(-1, keepdim=True)
+    return (nearest - distances) / temperature, nearest
 
 
 def squared_distances(tokens: Tensor, prototypes: Tensor) -> Tensor:
@@ -71,7 +76,7 @@ def moments(
         query, weight, bias = query.detach(), weight.detach(), bias.detach()
     spokes = prototypes - centre
     value = torch.cat([spokes, spokes.square().sum(-1, keepdim=True)], -1)
-    out = _attention(query, weight, bias, value, query.dtype)
+    out = _attention(query, weight, bias, value)
     return out[..., :-1], out[..., -1], centre
 
 
@@ -87,17 +92,17 @@ def _logits(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor) -> 
     return tokens - centre, weight, bias, centre
 
 
-def _attention(query: Tensor, weight: Tensor, bias: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
+def _attention(query: Tensor, weight: Tensor, bias: Tensor, value: Tensor) -> Tensor:
     """softmax(query weight^T + bias^T) value, with leading dimensions broadcast: (..., N, D) -> (..., N, value's D)."""
     width = value.shape[-1]
     if 2 * weight.shape[-2] <= weight.shape[-1]:  # N x K is at most half the tokens: two plain products are faster
         return (torch.softmax(query @ weight.mT + bias.mT, -1) @ _widen(value))[..., :width]
     if query.device.type == "cpu" and value.shape == weight.shape and not bias.requires_grad:
-        return _fused(query.to(dtype), weight.to(dtype), value.to(dtype), bias.mT.to(dtype)).to(value.dtype)
+        return _fused(query, weight, value, bias.mT)
     one = query.new_ones(1).expand(*query.shape[:-1], 1)  # fused kernels have no gradient for a bias, but for a feature
     query, key = _widen(torch.cat([query, one], -1)), _widen(torch.cat([weight, bias], -1))
     padded = F.pad(value, (0, query.shape[-1] - width))  # and want values as wide as keys
-    return _fused(query.to(dtype), key.to(dtype), padded.to(dtype), None)[..., :width].to(value.dtype)
+    return _fused(query, key, padded, None)[..., :width]
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
@@ -116,7 +121,7 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Te
 
     mask = None if bias is None else fold(bias)
     out = F.scaled_dot_product_attention(fold(query), fold(key), fold(value), attn_mask=mask, scale=1.0)
-    out = out.reshape(*lead, query.shape[-2], -1)
+    out = out.reshape(*lead, query.shape[-2], value.shape[-1])
     return out.flatten(-3, -2)[..., :length, :] if pieces > 1 else out
 
 
@@ -129,8 +134,3 @@ def _pieces(query: Tensor) -> int:
 def _widen(features: Tensor) -> Tensor:
     """Append zeros up to a multiple of 8 features: else CUDA falls back to a dense kernel, and CPUs slow down."""
     return F.pad(features, (0, -features.shape[-1] % 8))
-
-
-def _autocast_to_bfloat16(tokens: Tensor) -> bool:
-    kind = tokens.device.type
-    return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16

@@ -38,7 +38,7 @@ def soft_centroids(
     tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """mu_n = sum_k q_nk p_k, shape (..., N, D); 0 for masked tokens."""
-    return assign(tokens, prototypes, temperature, mask) @ prototypes
+    return decompose(tokens, prototypes, temperature, mask).centroids
 
 
 def split(tokens: Tensor, prototypes: Tensor, weights: Tensor) -> Decomposition:

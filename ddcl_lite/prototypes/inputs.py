@@ -44,14 +44,30 @@ def check_bank(prototypes: Tensor, tokens: Tensor) -> None:
         )
 
 
-def check_temperature(temperature: float | Tensor) -> None:
-    """Raise ValueError unless every temperature is finite and > 0. Compiled code does not look inside tensors."""
+def check_temperature(temperature: float | Tensor, lead: tuple[int, ...] = ()) -> float | Tensor:
+    """Return the temperature as a float, or the tensor as it is.
+
+    Raises ValueError unless it is finite and > 0 (compiled code does not look inside tensors), and, for a tensor,
+    unless its shape broadcasts to the leading dimensions `lead`.
+    """
     if isinstance(temperature, Tensor):
+        fits = len(temperature.shape) <= len(lead)
+        fits = fits and all(a in (1, b) for a, b in zip(reversed(temperature.shape), reversed(lead)))
+        if not fits:
+            shape = tuple(temperature.shape)
+            raise ValueError(
+                f"temperature: expected a number, or a shape that broadcasts to {tuple(lead)}, got {shape}"
+            )
         valid = torch.compiler.is_compiling() or bool(((temperature > 0) & (temperature < math.inf)).all())
     else:
+        try:
+            temperature = float(temperature)
+        except (TypeError, ValueError):
+            raise ValueError(f"temperature: expected a number or a tensor, got {temperature!r}") from None
         valid = 0 < temperature < math.inf
     if not valid:
         raise ValueError(f"temperature: expected a finite number > 0, got {temperature}")
+    return temperature
 
 
 def prepare(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None):
@@ -59,14 +75,14 @@ def prepare(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mas
     dtype that PyTorch's type promotion gives to a result.
 
     A tensor of temperatures has one entry per leading index (one per head, say) and comes back with two more
-    dimensions, ready for (..., N, K). Below `smallest ** 0.8` of the dtype (5e-31 in float32) a temperature has
-    reached its limit, the nearest prototype, and is held there so that nothing overflows.
+    dimensions, ready for (..., N, K). A temperature is held above `smallest ** 0.7` of the dtype (3e-27 in float32),
+    where tokens of ordinary size take their nearest prototype, so that nothing overflows.
     """
     tokens = check_tokens(tokens, mask)
     check_bank(prototypes, tokens)
-    check_temperature(temperature)
+    temperature = check_temperature(temperature, torch.broadcast_shapes(tokens.shape[:-2], prototypes.shape[:-2]))
     promoted, dtype = torch.promote_types(tokens.dtype, prototypes.dtype), working_dtype(tokens, prototypes)
-    floor = torch.finfo(dtype).tiny ** 0.8
+    floor = torch.finfo(dtype).tiny ** 0.7
     if isinstance(temperature, Tensor):
         temperature = temperature.to(tokens.device, dtype).clamp_min(floor)[..., None, None]
     else:
@@ -92,7 +108,7 @@ def keep(values: Tensor, mask: Tensor | None) -> Tensor:
 def mean_over_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
     """Mean of (..., N) over unmasked tokens and leading dimensions; 0 if there is none."""
     if mask is None:
-        return values.mean()
+        return values.sum() / max(values.numel(), 1)
     mask = mask.expand(values.shape)
     return torch.where(mask, values, 0).sum() / mask.sum().clamp_min(1)
 
@@ -101,7 +117,8 @@ def pool(tokens: Tensor, mask: Tensor | None) -> Tensor:
     """Mean over the sequence: (..., N, D) -> (..., D), over unmasked tokens; 0 if there is none."""
     if mask is None:
         return tokens.mean(-2)
-    return keep(tokens, mask).sum(-2) / mask.sum(-1, keepdim=True).clamp_min(1)
+    total = keep(tokens, mask).sum(-2, dtype=working_dtype(tokens))
+    return (total / mask.sum(-1, keepdim=True).clamp_min(1)).to(tokens.dtype)
 
 
 def _describe(value) -> str:

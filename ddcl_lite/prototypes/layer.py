@@ -23,7 +23,8 @@ class DDCLAttention(nn.Module):
     decompose().total             through q and p     no
     the same, q detached          through p alone     no
 
-    Raises ValueError naming the argument. Source: DDCL-Attention (2604.03850), from a summary; chapter 2.
+    First derivatives only. Raises ValueError naming the argument. Source: DDCL-Attention (2604.03850), from a summary;
+    chapter 2.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class DDCLAttention(nn.Module):
         if not bool((critical > 0).all()):
             raise ValueError(f"tokens: expected tokens that differ in every head, got critical temperatures {critical}")
         self.temperature.copy_(ratio * critical)
+        check_temperature(self.temperature, self.temperature.shape)  # half precision may have rounded it to 0 or inf
         return self
 
     def _check(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -105,7 +107,8 @@ class DDCLAttention(nn.Module):
 class PrototypeReadout(nn.Module):
     """One vector for a sequence: the mean of `DDCLAttention`'s output over its real tokens.
 
-    Arguments as in `DDCLAttention`. readout(tokens (..., N, dim), mask) -> (..., dim); all masked: 0. Chapter 2.
+    dim, num_prototypes, num_heads, temperature as in `DDCLAttention`, which is `.layer`.
+    readout(tokens (..., N, dim), mask) -> (..., dim); all masked: 0. Chapter 2.
     """
 
     def __init__(self, dim: int, num_prototypes: int, num_heads: int = 1, temperature: float = 1.0):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .assignment import moments, squared_distances
+from .assignment import log_weights, moments
 from .dense import Decomposition
 from .inputs import check_tokens, full_precision, keep, mean_over_tokens, prepare, working_dtype
 
@@ -20,7 +20,8 @@ def decompose(
     L_q = sum_k q_k |z - p_k|^2 = |z - mu|^2 + sum_k q_k |p_k - mu|^2 = L_OLS + V
 
     Arguments and errors as in `assign`. Returns Decomposition(total, reconstruction, variance, centroids): three
-    scalars in units of squared distance, in float32 at least, and mu (..., N, D). All tokens masked: zeros.
+    scalars in units of squared distance, in float32 at least, and mu (..., N, D). All tokens masked: zeros. First
+    derivatives only (`dense.decompose` has both).
     `detach_assignment` freezes q: gradients then reach the prototypes only through the p_k that q weights.
     The fused form computes V = E_q|p|^2 - |mu|^2 and DEFINES the total as the sum, so it cannot test the identity;
     `dense.decompose` can. V is exact to about 6e-8 of the bank's squared radius and shown as at least 0.
@@ -43,12 +44,13 @@ def free_energy(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor,
     F = -T log sum_k exp(-|z - p_k|^2/T) = L_q - T H(q), H the entropy of q
 
     Arguments and errors as in `assign`; returns a scalar in units of squared distance, in float32 at least; 0 if all
-    tokens are masked. Stores N x K. Source: Rose (1998); chapter 5.
+    tokens are masked. Stores N x K. First derivatives only. Source: Rose (1998); chapter 5.
     """
     tokens, prototypes, temperature, _ = prepare(tokens, prototypes, temperature, mask)
     with full_precision(tokens):
-        log_sum = torch.logsumexp(-squared_distances(tokens, prototypes) / temperature, -1, keepdim=True)
-        return mean_over_tokens((-temperature * log_sum).squeeze(-1), mask)
+        exponents, nearest = log_weights(tokens, prototypes, temperature)
+        energy = nearest - temperature * torch.logsumexp(exponents, -1, keepdim=True)
+        return mean_over_tokens(energy.squeeze(-1), mask)
 
 
 def critical_temperature(tokens: Tensor, mask: Tensor | None = None, detach_assignment: bool = False) -> Tensor:
@@ -65,6 +67,7 @@ def critical_temperature(tokens: Tensor, mask: Tensor | None = None, detach_assi
         tokens = tokens.to(working_dtype(tokens)).flatten(0, -2)  # (tokens, D)
         weight = torch.ones_like(tokens[:, :1]) if mask is None else mask.reshape(-1, 1).to(tokens.dtype)
         count = weight.sum().clamp_min(1)
+        tokens = tokens - tokens[weight.argmax(0)]  # from one of them: equal tokens become exactly 0
         centred_tokens = (tokens - (weight * tokens).sum(0) / count) * weight
         covariance = centred_tokens.mT @ centred_tokens / count
         return (2 if detach_assignment else 4) * torch.linalg.eigvalsh(covariance)[-1].clamp_min(0)

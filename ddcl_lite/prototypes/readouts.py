@@ -79,9 +79,9 @@ class SlotAttentionReadout(nn.Module):
         slots = self.slots.expand(*tokens.shape[:-2], -1, -1)  # (..., S, D)
         for _ in range(self.rounds):
             logits = self.query(self.norm_slots(slots)) @ key.mT * tokens.shape[-1] ** -0.5  # (..., S, N)
-            share = logits.softmax(-2) + 1e-8  # over slots: a token divides itself among them
+            share = logits.float().softmax(-2) + 1e-8  # over slots: a token divides itself among them
             share = share if mask is None else share * mask[..., None, :]
-            update = share / share.sum(-1, keepdim=True).clamp_min(1e-8) @ value
+            update = (share / share.sum(-1, keepdim=True).clamp_min(1e-8)).to(value.dtype) @ value
             slots = self.update(update.reshape(-1, update.shape[-1]), slots.reshape(-1, slots.shape[-1]))
             slots = slots.reshape(update.shape)
         return slots.mean(-2) if mask is None else slots.mean(-2) * mask.any(-1, keepdim=True)
