@@ -22,7 +22,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from pybtex.database import parse_string
 from pybtex.exceptions import PybtexError
 
-from book.lower import VERBATIM, Lowering, Stop, parse, title_of, unlink
+from book.lower import VERBATIM, Lowering, unlink
+from book.myst import Stop, parse, title_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_OWNER = "-your-org-"  # no legal owner name on GitHub, so no stranger can hold it

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from book.export import Book, install_cell, main, read_book  # noqa: E402
-from book.lower import Lowering, Stop  # noqa: E402
+from book.lower import Lowering  # noqa: E402
+from book.myst import Stop  # noqa: E402
 
 HOME = "https://github.com/ada/notes"
 SITE = "https://ada.github.io/notes"
@@ -779,7 +780,7 @@ def test_a_notebook_without_a_chapter_is_an_error(tmp_path, capsys, arguments):
 def test_it_runs_as_a_module_and_stops_without_a_traceback(tmp_path):
     root = tree(tmp_path, _01_one="# One\n\n{foo}`x`\n")
     (root / "book/__init__.py").touch()
-    for name in ("export.py", "lower.py"):
+    for name in ("export.py", "lower.py", "myst.py"):
         (root / "book" / name).write_bytes((ROOT / "book" / name).read_bytes())
     command = [sys.executable, "-m", "book.export"]
     ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
