@@ -12,10 +12,12 @@ help:  ## list the targets
 book: .venv/ready  ## build the site into _build/html, executing every chapter
 	@$(RUN) -m book.build
 
-test: book  ## everything: lint, unit tests, claims, notebooks, wheel, site in a browser
+test: .venv/ready  ## everything: lint, stale notebooks, the site, unit tests, claims, notebooks, wheel, browser
+	$(RUN) -m book.export --check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/pytest -q -n 2 --dist loadscope
-	$(BIN)/pytest -q --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider chapters
+	$(RUN) -m book.build
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadscope
+	$(BIN)/pytest -q --nbval-lax --nbval-current-env --nbval-cell-timeout=300 chapters
 
 notebooks: .venv/ready  ## write chapters/*.ipynb, what Colab opens, from chapters/*.md
 	@$(RUN) -m book.export

@@ -10,6 +10,7 @@ CHAPTERS = "chapters/"
 def setup(app):
     app.connect("config-inited", start_in_the_readers_mode)
     app.connect("html-page-context", header_buttons, priority=900)  # after the theme's own
+    app.connect("html-page-context", without_thebe, priority=900)
     app.connect("build-finished", copy_notebooks)
     app.connect("autodoc-process-docstring", plain_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -37,6 +38,12 @@ def header_buttons(app, pagename, templatename, context, doctree):
                 "label": "download-notebook",
             }
         )
+
+
+def without_thebe(app, pagename, templatename, context, doctree):
+    """Drop the scripts of a live kernel, which no page offers; added twice, they stop with an error."""
+    scripts = context.get("script_files", [])
+    context["script_files"] = [file for file in scripts if "thebe" not in f"{file.filename} {file.attributes}"]
 
 
 def copy_notebooks(app, exception):

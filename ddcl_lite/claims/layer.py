@@ -23,7 +23,7 @@ LENGTHS = [1024, 2048, 4096, 8192, 16384]
     2,
 )
 def linear_cost(seed, device):
-    costs = cost_of_length(LENGTHS, device, repeats=3)
+    costs = cost_of_length(LENGTHS, device)
     ours, theirs = costs["prototypes"], costs["self-attention"]
     return [
         Evidence("exponent of operations, prototypes", ours.slope(ours.operations), 0.99, 1.01),

@@ -1,6 +1,5 @@
 """What reading a sequence costs as it grows: prototypes against self-attention."""
 
-import statistics
 import time
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +14,7 @@ CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # wh
 
 
 class Cost(NamedTuple):
-    """Per sequence length: floating-point operations, and median seconds, of one forward pass."""
+    """Per sequence length: floating-point operations, and seconds, of one forward pass."""
 
     lengths: list[int]
     operations: list[float]
@@ -42,7 +41,7 @@ def cost_of_length(lengths, device="cpu", dim=64, num_prototypes=16, repeats=5) 
             tokens = torch.randn(1, length, dim).to(device)
             for name, read in contestants.items():
                 costs[name].operations.append(count_operations(partial(read, tokens)))
-                costs[name].seconds.append(median_seconds(partial(read, tokens), repeats))
+                costs[name].seconds.append(shortest_seconds(partial(read, tokens), repeats))
     return costs
 
 
@@ -57,8 +56,8 @@ def count_operations(call) -> float:
     return float(counter.get_total_flops())
 
 
-def median_seconds(call, repeats: int) -> float:
-    """Median over `repeats` calls after one that warms up."""
+def shortest_seconds(call, repeats: int) -> float:
+    """The shortest of `repeats` calls after one that warms up: what else runs on the machine only adds to it."""
     times = []
     for _ in range(repeats + 1):
         synchronise()
@@ -66,7 +65,7 @@ def median_seconds(call, repeats: int) -> float:
         call()
         synchronise()
         times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+    return min(times[1:])
 
 
 def synchronise() -> None:

@@ -34,7 +34,7 @@ READOUTS: dict[str, Callable[[int], nn.Module]] = {
 TEMPERATURE_RATIO = 0.25  # of the critical temperature of the training tokens
 LOSS_WEIGHT = 0.1  # of L_q per feature, beside the cross-entropy
 TEST_SHARE = 0.3  # of the films
-FULL_SCALE = {"learning_rates": [1e-3, 1e-2], "patience": 3}
+FULL_SCALE = {"learning_rates": [3e-3], "patience": 3}
 
 
 class Classifier(nn.Module):
