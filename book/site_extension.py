@@ -66,6 +66,6 @@ def restructured(paragraph: str) -> list[str]:
     is_formula = len(rows) == 1 and " = " in rows[0] and not rows[0].endswith(".")
     is_table = any(re.search(r"\S {3,}\S", row) or row.startswith("    ") for row in rows)
     if is_formula or is_table:
-        return ["::", "", *("    " + row for row in rows)]
+        return [".. code-block:: text", "", *("    " + row for row in rows)]
     pieces = re.split(r"(`[^`]+`)", " ".join(row.strip() for row in rows))
     return ["".join(f"`{one}`" if one.startswith("`") else re.sub(r"([*|_\\])", r"\\\1", one) for one in pieces)]
