@@ -28,9 +28,7 @@ def ledger(seed: int = 0, device="cpu") -> None:
 
     results = [CLAIMS[id].measure(seed, device) for id in sorted_ids()]
     rows = "".join(f"<tr>{row_html(result)}</tr>" for result in results)
-    head = "".join(
-        f'<th scope="col">{name}</th>' for name in ("Claim", "Statement, verdict and our reading", "Evidence")
-    )
+    head = '<th scope="col">Claim</th><th scope="col">Statement, verdict, our reading, and the evidence</th>'
     display(HTML(f'<table class="ddcl-ledger"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'))
     unsupported = [result.claim.id for result in results if not result.supported]
     assert not unsupported, f"the evidence misses its bounds: {', '.join(unsupported)}"
@@ -48,7 +46,7 @@ def row_html(result: Result) -> str:
     id, chapter = result.claim.id, result.claim.chapter
     return (
         f'<th scope="row" id="claim-{id}">{id}<br><small>chapter {chapter}</small></th>'
-        f"<td>{text_html(result)}</td><td>{evidence_html(result)}</td>"
+        f"<td>{text_html(result)}{evidence_html(result)}</td>"
     )
 
 
