@@ -131,6 +131,12 @@ def test_the_stored_full_scale_run_is_complete():
     assert record["command"] == "python -m ddcl_lite.experiments.readouts" and record["device"] and record["date"]
 
 
+def test_what_chapter_2_says_of_the_stored_run():
+    lines = readouts.verdicts(results.stored("readouts")["table"])
+    told_apart = [name for name, line in lines.items() if not line.startswith("not told apart")]
+    assert told_apart == ["[CLS]"] and lines["[CLS]"].startswith("worse")
+
+
 def test_an_unknown_result_lists_what_there_is():
     with pytest.raises(ValueError, match="name: expected one of .*readouts.*, got 'nothing'"):
         results.stored("nothing")
