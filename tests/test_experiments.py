@@ -144,12 +144,12 @@ def test_an_unknown_result_lists_what_there_is():
 
 def test_store_and_read_back(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
-    path = results.store("probe", pd.DataFrame({"a": [1, 2]}), {"size": 3}, "cpu")
+    path = results.store("probe", pd.DataFrame({"a": [1, 2]}), {"size": 3}, "cpu", "python -m x")
     record = json.loads(path.read_text(encoding="utf-8"))
-    assert record["table"] == {"a": [1, 2]} and record["settings"] == {"size": 3}
+    assert record["command"] == "python -m x" and record["table"] == {"a": [1, 2]} and record["settings"] == {"size": 3}
     monkeypatch.setattr(results, "FOLDER", tmp_path / "none")
     with pytest.raises(RuntimeError, match="from a checkout"):
-        results.store("probe", pd.DataFrame(), {}, "cpu")
+        results.store("probe", pd.DataFrame(), {}, "cpu", "x")
 
 
 def test_cost_counts_operations_exactly():

@@ -262,4 +262,4 @@ if __name__ == "__main__":
     labels = data.labels.to(device)
     table = compare_readouts(tokens, mask, labels, data.films, progress=progress("training"), **FULL_SCALE)
     settings = {"snippets": len(labels), "features": tokens.shape[-1], **FULL_SCALE}
-    print(store("readouts", table, settings, device))
+    print(store("readouts", table, settings, device, f"python -m {__spec__.name}"))

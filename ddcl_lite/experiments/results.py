@@ -4,7 +4,6 @@ import datetime
 import importlib.resources
 import json
 import platform
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +12,7 @@ import torch
 FOLDER = Path(__file__).parents[2] / "book" / "results"  # in a checkout; installed, they lie in ddcl_lite/results
 
 
-def store(name: str, table: pd.DataFrame, settings: dict, device) -> Path:
+def store(name: str, table: pd.DataFrame, settings: dict, device, command: str) -> Path:
     """Write a table with its command, settings, device and date to book/results/NAME.json; return the path.
 
     Raises RuntimeError outside a checkout of the book.
@@ -22,7 +21,7 @@ def store(name: str, table: pd.DataFrame, settings: dict, device) -> Path:
         raise RuntimeError(f"there is no folder {FOLDER}: full-scale results are stored from a checkout of the book")
     device = torch.device(device)
     record = {
-        "command": f"python -m {sys.modules['__main__'].__spec__.name}",
+        "command": command,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU ({torch.get_num_threads()} threads)",
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "date": datetime.date.today().isoformat(),
