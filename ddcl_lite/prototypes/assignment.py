@@ -48,8 +48,8 @@ def soft_centroids(
     """
     tokens, prototypes, temperature, dtype = prepare(tokens, prototypes, temperature, mask)
     with full_precision(tokens):
-        query, weight, bias, _ = _logits(tokens, prototypes, temperature)
-        return keep(_attention(query, weight, bias, prototypes), mask).to(dtype)
+        centre, weight, bias = _keys(prototypes, temperature)
+        return keep(_attention(tokens, centre, weight, bias, prototypes), mask).to(dtype)
 
 
 def log_weights(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -71,37 +71,38 @@ def moments(
 
     With `detach_assignment` queries and keys are cut off and values are not: exactly q frozen.
     """
-    query, weight, bias, centre = _logits(tokens, prototypes, temperature)
+    centre, weight, bias = _keys(prototypes, temperature)
     if detach_assignment:
-        query, weight, bias = query.detach(), weight.detach(), bias.detach()
+        tokens, weight, bias = tokens.detach(), weight.detach(), bias.detach()
     spokes = prototypes - centre
     value = torch.cat([spokes, spokes.square().sum(-1, keepdim=True)], -1)
-    out = _attention(query, weight, bias, value)
+    out = _attention(tokens, centre, weight, bias, value)
     return out[..., :-1], out[..., -1], centre
 
 
-def _logits(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """z - c, 2(p - c)/T, -|p - c|^2/T and c: the logits are query . weight + bias, up to a constant per token.
+def _keys(prototypes: Tensor, temperature: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """c, 2(p - c)/T, -|p - c|^2/T: the logits are (z - c) . weight + bias, up to a constant per token.
 
     Moving the bank's mean c to the origin saves the digits that an offset would cost. It is a constant for autograd:
     nothing depends on where the origin is, so its gradient is exactly 0.
     """
     centre = prototypes.detach().mean(-2, keepdim=True)
     spokes = prototypes - centre
-    weight, bias = 2 * spokes / temperature, -spokes.square().sum(-1, keepdim=True) / temperature
-    return tokens - centre, weight, bias, centre
+    return centre, 2 * spokes / temperature, -spokes.square().sum(-1, keepdim=True) / temperature
 
 
-def _attention(query: Tensor, weight: Tensor, bias: Tensor, value: Tensor) -> Tensor:
-    """softmax(query weight^T + bias^T) value, with leading dimensions broadcast: (..., N, D) -> (..., N, value's D)."""
+def _attention(tokens: Tensor, centre: Tensor, weight: Tensor, bias: Tensor, value: Tensor) -> Tensor:
+    """softmax((tokens - centre) weight^T + bias^T) value, leading dimensions broadcast: (..., N, D) -> (..., N, D')."""
     width = value.shape[-1]
     if 2 * weight.shape[-2] <= weight.shape[-1]:  # N x K is at most half the tokens: two plain products are faster
-        return (torch.softmax(query @ weight.mT + bias.mT, -1) @ _widen(value))[..., :width]
-    if query.device.type == "cpu" and value.shape == weight.shape and not bias.requires_grad:
-        return _fused(query, weight, value, bias.mT)
-    one = query.new_ones(1).expand(*query.shape[:-1], 1)  # fused kernels have no gradient for a bias, but for a feature
-    query, key = _widen(torch.cat([query, one], -1)), _widen(torch.cat([weight, bias], -1))
-    padded = F.pad(value, (0, query.shape[-1] - width))  # and want values as wide as keys
+        weights = torch.softmax((tokens - centre) @ weight.mT + bias.mT, -1)
+        return (weights @ _widen(value))[..., :width]
+    if tokens.device.type == "cpu" and value.shape == weight.shape and not bias.requires_grad:
+        return _fused(tokens - centre, weight, value, bias.mT)
+    query = tokens - centre  # fused kernels have no gradient for a bias, but they have one for a feature
+    query = _widen(torch.cat([query, query.new_ones(1).expand(*query.shape[:-1], 1)], -1))
+    key = _widen(torch.cat([weight, bias], -1))
+    padded = F.pad(value, (0, query.shape[-1] - width))  # and they want values as wide as keys
     return _fused(query, key, padded, None)[..., :width]
 
 

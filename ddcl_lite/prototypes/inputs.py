@@ -44,13 +44,14 @@ def check_bank(prototypes: Tensor, tokens: Tensor) -> None:
         )
 
 
-def check_temperature(temperature: float | Tensor, lead: tuple[int, ...] = ()) -> float | Tensor:
+def check_temperature(temperature: float | Tensor, *shapes: tuple[int, ...]) -> float | Tensor:
     """Return the temperature as a float, or the tensor as it is.
 
     Raises ValueError unless it is finite and > 0 (compiled code does not look inside tensors), and, for a tensor,
-    unless its shape broadcasts to the leading dimensions `lead`.
+    unless its shape broadcasts to the leading dimensions, those to which `shapes` broadcast.
     """
     if isinstance(temperature, Tensor):
+        lead = torch.broadcast_shapes(*shapes)
         fits = len(temperature.shape) <= len(lead)
         fits = fits and all(a in (1, b) for a, b in zip(reversed(temperature.shape), reversed(lead)))
         if not fits:
@@ -80,7 +81,7 @@ def prepare(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mas
     """
     tokens = check_tokens(tokens, mask)
     check_bank(prototypes, tokens)
-    temperature = check_temperature(temperature, torch.broadcast_shapes(tokens.shape[:-2], prototypes.shape[:-2]))
+    temperature = check_temperature(temperature, tokens.shape[:-2], prototypes.shape[:-2])
     promoted, dtype = torch.promote_types(tokens.dtype, prototypes.dtype), working_dtype(tokens, prototypes)
     floor = torch.finfo(dtype).tiny ** 0.7
     if isinstance(temperature, Tensor):
