@@ -131,7 +131,7 @@ def train(model: Classifier, rate: float, parts: dict, patience: int):
         yield epoch, score
 
 
-def fit(name, tokens, mask, labels, films, seed, learning_rates=(1e-2,), patience=4):
+def fit(name, tokens, mask, labels, films, seed, learning_rates=(1e-2,), patience=3):
     """Train one readout; keep the learning rate and the epoch that are best on validation films.
 
     Films are split 70 / 30 into training and test, and a seventh of the training films is held back for validation.
@@ -161,7 +161,7 @@ def compare_readouts(
     films: Tensor,
     seeds: Sequence[int] = range(5),
     learning_rates: Sequence[float] = (1e-2,),
-    patience: int = 4,
+    patience: int = 3,
     progress: Callable = iter,
 ) -> pd.DataFrame:
     """Train and test every readout with every seed; a seed is another split by film and another initialisation.
