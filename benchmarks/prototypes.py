@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import ddcl_lite as dl
+from ddcl_lite.experiments.cost import synchronise
 from ddcl_lite.prototypes import dense
 
 SIZES = [(4, 4096, 128, 512), (8, 4096, 64, 64), (8, 1024, 64, 16)]
@@ -28,11 +29,6 @@ def with_matmul(tokens, prototypes, temperature):
     """The careful form: |z|^2 dropped, a matrix product, softmax, product."""
     logits = (2 * tokens @ prototypes.mT - prototypes.square().sum(-1)) / temperature
     return torch.softmax(logits, -1) @ prototypes
-
-
-def synchronise():
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def seconds(calls, repeats):

@@ -77,9 +77,8 @@ def is_cross_attention(seed, device):
 def mixture_is_convex(seed, device):
     tokens, prototypes, generator = cloud(seed, device, prototypes=8, dim=5)
     weights = dense.assign(tokens, prototypes, 10.0)
-    kernel = torch.linalg.svd(torch.cat([prototypes, torch.ones_like(prototypes[:, :1])], 1).T).Vh[
-        -1
-    ]  # sum 0, mixture 0
+    mixture_and_sum = torch.cat([prototypes, torch.ones_like(prototypes[:, :1])], 1).T  # (D + 1, K)
+    kernel = torch.linalg.svd(mixture_and_sum).Vh[-1]  # changes neither
     step = 0.5 * (weights / kernel.abs()).min(-1, keepdim=True).values  # half way to the nearest face of the simplex
     others = weights + step * kernel
     hot = dense.assign(tokens, prototypes, 1e6)

@@ -2,7 +2,8 @@
 
 |z|^2 cancels in the softmax, so q = softmax_k((2 z.p_k - |p_k|^2) / T): cross-attention whose keys and values are the
 prototypes, with the bias -|p_k|^2/T (claim D18). Written with queries [z, 1], keys [2P/T, -|p|^2/T] and values
-[P, |p|^2], PyTorch's fused attention returns the soft centroid and E_q|p|^2 together.
+[P, |p|^2], PyTorch's fused attention returns the soft centroid and E_q|p|^2 together. Only where K <= D/2, so that the
+matrix is at most half as large as the tokens, two plain products take its place: they are faster there.
 """
 
 import math
