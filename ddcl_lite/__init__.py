@@ -1,6 +1,6 @@
 """ddcl_lite: prototypes that read tokens, tokens that attract each other, and what keeps either from collapsing."""
 
-from .measures import effective_rank, mean_cosine, min_separation, perplexity, resultant_length, usage
+from .measures import checkup, effective_rank, mean_cosine, min_separation, perplexity, resultant_length, usage
 from .notebook import setup
 from .prototypes.assignment import assign, soft_centroids
 from .prototypes.dense import Decomposition
@@ -24,6 +24,7 @@ __all__ = [
     "PrototypeReadout",
     "SlotAttentionReadout",
     "assign",
+    "checkup",
     "critical_temperature",
     "decompose",
     "effective_rank",

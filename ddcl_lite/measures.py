@@ -1,4 +1,4 @@
-"""What tells collapse from health. No single one does: read separation, usage and perplexity together.
+"""What tells collapse from health. No single one does: `checkup` gives them side by side (chapter 1).
 
 Tokens are (..., N, D) with mask (..., N), True for real tokens; leading dimensions are pooled. Every measure is
 invariant to rotation and to the order of tokens; those of directions ignore scale. Each returns a Python float and
@@ -52,22 +52,47 @@ def min_separation(prototypes: Tensor, tokens: Tensor | None = None, mask: Tenso
     return smallest / deviation
 
 
-def usage(weights: Tensor, mask: Tensor | None = None) -> float:
+def usage(weights: Tensor, mask: Tensor | None = None, hard: bool = True) -> float:
     """Share of the K prototypes that are the largest weight of at least one token; weights (..., N, K).
 
-    Blind to scale: a bank of spread 1e-9 can still score above 1/K. Give `min_separation` beside it.
+    Blind to scale: a bank of spread 1e-9 can still score 1. Give `min_separation` beside it. With hard=False, the share
+    with any weight > 0, which softmax gives to all, dead or alive (claim D15): shown in this book only to be caught.
     """
-    return _histogram(weights, mask).count_nonzero().item() / weights.shape[-1]
+    rows = _rows(weights, mask, "weights")
+    used = _histogram(rows) if hard else (rows > 0).any(0)
+    return used.count_nonzero().item() / weights.shape[-1]
 
 
 def perplexity(weights: Tensor, mask: Tensor | None = None, hard: bool = True) -> float:
     """exp of the entropy of the argmax histogram: 1 (one prototype takes all) to K (all take equal shares).
 
-    With hard=False, of the mean weights instead: a bank in full collapse then scores K (claim D15), so it is shown in
-    this book only to be caught.
+    With hard=False, of the mean weights instead: a bank in full collapse then scores K (claim D15).
     """
-    shares = _histogram(weights, mask) if hard else _rows(weights, mask, "weights").mean(0)
+    rows = _rows(weights, mask, "weights")
+    shares = _histogram(rows) if hard else rows.mean(0)
     return _exp_entropy(shares / shares.sum())
+
+
+def checkup(tokens: Tensor, prototypes: Tensor, weights: Tensor, mask: Tensor | None = None) -> dict[str, float]:
+    """The measures of this module side by side, by name: each collapse escapes most of them.
+
+    tokens (..., N, D), prototypes (K, D), weights (..., N, K), mask (..., N). "within a sequence" is the mean over
+    sequences that have a token. Raises ValueError as the single measures do. Chapter 1.
+    """
+    report = {
+        "usage by q > 0": usage(weights, mask, hard=False),
+        "perplexity of mean q": perplexity(weights, mask, hard=False),
+        "usage by argmax": usage(weights, mask),
+        "perplexity of argmax": perplexity(weights, mask),
+        "separation, token sd": min_separation(prototypes, tokens, mask),
+        "effective rank, bank": effective_rank(prototypes),
+        "effective rank, tokens": effective_rank(tokens, mask),
+        "mean cosine, all tokens": mean_cosine(tokens, mask),
+    }
+    sequences = tokens.reshape(-1, *tokens.shape[-2:])  # (B, N, D)
+    masks = [None] * len(sequences) if mask is None else mask.reshape(len(sequences), -1)
+    within = [mean_cosine(z, m) for z, m in zip(sequences, masks, strict=True) if m is None or m.any()]
+    return report | {"mean cosine, within a sequence": sum(within) / len(within)}
 
 
 def _rows(values: Tensor, mask: Tensor | None, name: str = "tokens") -> Tensor:
@@ -96,10 +121,9 @@ def _directions(tokens: Tensor, mask: Tensor | None) -> Tensor:
     return rows / lengths
 
 
-def _histogram(weights: Tensor, mask: Tensor | None) -> Tensor:
-    """How many tokens have each prototype as their largest weight: (K,)."""
-    rows = _rows(weights, mask, "weights")
-    return torch.bincount(rows.argmax(-1), minlength=weights.shape[-1]).to(rows.dtype)
+def _histogram(rows: Tensor) -> Tensor:
+    """How many of the rows (n, K) have each prototype as their largest weight: (K,)."""
+    return torch.bincount(rows.argmax(-1), minlength=rows.shape[-1]).to(rows.dtype)
 
 
 def _exp_entropy(shares: Tensor) -> float:

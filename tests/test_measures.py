@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from ddcl_lite import effective_rank, mean_cosine, min_separation, perplexity, resultant_length, usage
+from ddcl_lite import (
+    assign,
+    checkup,
+    effective_rank,
+    mean_cosine,
+    min_separation,
+    perplexity,
+    resultant_length,
+    usage,
+)
 
 MEASURES = [resultant_length, mean_cosine, effective_rank]
 
@@ -70,6 +79,71 @@ def test_min_separation():
         min_separation(bank, torch.ones(3, 2))
 
 
+def readings(tokens, bank, temperature, mask=None):
+    return checkup(tokens, bank, assign(tokens, bank, temperature, mask), mask)
+
+
+@pytest.fixture
+def scene():
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randn(3, 20, 4, generator=generator, dtype=torch.float64) + 0.5
+    return tokens, torch.randn(6, 4, generator=generator, dtype=torch.float64)
+
+
+def test_the_checkup_is_invariant_to_rotation_order_and_a_common_scale(scene):
+    tokens, bank = scene
+    report, turn = readings(tokens, bank, 1.0), rotation(4)
+    assert readings(tokens @ turn, bank @ turn, 1.0) == pytest.approx(report)
+    assert readings(tokens[:, torch.randperm(20)], bank, 1.0) == pytest.approx(report)
+    assert readings(tokens, bank[torch.randperm(6)], 1.0) == pytest.approx(report)
+    assert readings(7 * tokens, 7 * bank, 49.0) == pytest.approx(report)
+
+
+def test_the_checkup_names_every_measure(scene):
+    tokens, bank = scene
+    weights = assign(tokens, bank, 0.3)
+    assert checkup(tokens, bank, weights) == {
+        "usage by q > 0": usage(weights, hard=False),
+        "perplexity of mean q": perplexity(weights, hard=False),
+        "usage by argmax": usage(weights),
+        "perplexity of argmax": perplexity(weights),
+        "separation, token sd": min_separation(bank, tokens),
+        "effective rank, bank": effective_rank(bank),
+        "effective rank, tokens": effective_rank(tokens),
+        "mean cosine, all tokens": mean_cosine(tokens),
+        "mean cosine, within a sequence": pytest.approx(sum(map(mean_cosine, tokens)) / 3),
+    }
+
+
+def test_masked_tokens_do_not_count_in_a_checkup(scene):
+    tokens, bank = scene
+    mask = torch.arange(20) < torch.tensor([[20], [7], [0]])  # the last sequence has no token at all
+    dirty = torch.where(mask[..., None], tokens, torch.nan)
+    report, clean = readings(dirty, bank, 1.0, mask), readings(tokens[mask], bank, 1.0)
+    within = report.pop("mean cosine, within a sequence")
+    assert within == pytest.approx((mean_cosine(tokens[0]) + mean_cosine(tokens[1, :7])) / 2)
+    clean.pop("mean cosine, within a sequence")
+    assert report == pytest.approx(clean)
+
+
+def test_masked_tokens_do_not_count_for_the_unit_of_separation(scene):
+    tokens, bank = scene
+    mask = torch.rand(3, 20, generator=torch.Generator().manual_seed(1)) > 0.5
+    dirty = torch.where(mask[..., None], tokens, torch.inf)
+    assert min_separation(bank, dirty, mask) == pytest.approx(min_separation(bank, tokens[mask]))
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (2, 5, 4)])
+def test_a_checkup_of_agreement_of_one_token_and_of_a_bank_of_one(shape):
+    tokens = torch.arange(1.0, 5).expand(shape)
+    assert resultant_length(tokens) == pytest.approx(1) and mean_cosine(tokens) == pytest.approx(1)
+    with pytest.raises(ValueError, match="tokens: expected tokens that differ"):
+        readings(tokens, torch.randn(3, 4), 1.0)  # no unit of distance is left
+    report = readings(torch.randn(2, 5, 4), torch.randn(1, 4), 1.0)
+    assert report["separation, token sd"] == math.inf and report["effective rank, bank"] == 0
+    assert report["usage by argmax"] == report["perplexity of argmax"] == report["perplexity of mean q"] == 1
+
+
 def test_usage_and_perplexity():
     weights = torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.2, 0.7, 0.1]])
     assert usage(weights) == pytest.approx(2 / 3)
@@ -82,7 +156,14 @@ def test_usage_and_perplexity():
 def test_a_collapsed_bank_scores_full_soft_perplexity_and_one_kth_of_usage():
     weights = torch.full((50, 8), 1 / 8)
     assert perplexity(weights, hard=False) == pytest.approx(8)
+    assert usage(weights, hard=False) == 1
     assert usage(weights) == pytest.approx(1 / 8) and perplexity(weights) == pytest.approx(1)
+
+
+def test_usage_by_q_counts_a_prototype_that_one_real_token_touches():
+    weights = torch.tensor([[0.9, 0.1, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    assert usage(weights, hard=False) == 1
+    assert usage(weights, torch.tensor([True, True, False]), hard=False) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("measure", [*MEASURES, usage, perplexity])
