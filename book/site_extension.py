@@ -11,6 +11,7 @@ def setup(app):
     app.connect("config-inited", start_in_the_readers_mode)
     app.connect("html-page-context", header_buttons, priority=900)  # after the theme's own
     app.connect("html-page-context", without_thebe, priority=900)
+    app.connect("html-page-context", link_claims, priority=900)
     app.connect("build-finished", copy_notebooks)
     app.connect("autodoc-process-docstring", plain_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -44,6 +45,22 @@ def without_thebe(app, pagename, templatename, context, doctree):
     """Drop the scripts of a live kernel, which no page offers; added twice, they stop with an error."""
     scripts = context.get("script_files", [])
     context["script_files"] = [file for file in scripts if "thebe" not in f"{file.filename} {file.attributes}"]
+
+
+def link_claims(app, pagename, templatename, context, doctree):
+    """A claim's row in the ledger leads to its chapter, and its card in a chapter to the row."""
+    to, body = context.get("pathto"), context.get("body", "")
+    if pagename == "book/claims":
+        chapters = {int(name.split("/")[1][:2]): name for name in app.env.found_docs if name.startswith(CHAPTERS)}
+
+        def chapter(match):
+            name = chapters.get(int(match[1]))
+            return f'<a href="{to(name)}">{match[0]}</a>' if name else match[0]
+
+        context["body"] = re.sub(r"chapter (\d+)(?=</small>)", chapter, body)
+    elif pagename.startswith(CHAPTERS):
+        row = rf'<a href="{to("book/claims")}#claim-\1">Claim \1</a>'
+        context["body"] = re.sub(r"(?<=<b>)Claim (\w+)(?=\.</b>)", row, body)
 
 
 def copy_notebooks(app, exception):

@@ -1,6 +1,5 @@
 """D15: what a report of full codebook usage says, and what it does not."""
 
-
 from ..measures import min_separation, perplexity, usage
 from ..prototypes import dense
 from .decomposition import cloud
