@@ -1,7 +1,7 @@
 """How the book draws: one style, one way to show a picture. Takes arrays and figures, knows nothing else of ours."""
 
-from .plots import intervals, transition
+from .plots import intervals, parallel_axis, transition
 from .show import show
 from .style import COLOURS, MARKERS, subplots
 
-__all__ = ["COLOURS", "MARKERS", "intervals", "show", "subplots", "transition"]
+__all__ = ["COLOURS", "MARKERS", "intervals", "parallel_axis", "show", "subplots", "transition"]
