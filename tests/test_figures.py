@@ -4,8 +4,9 @@ import re
 
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
-from ddcl_lite.figures import COLOURS, MARKERS, intervals, show, subplots
+from ddcl_lite.figures import COLOURS, MARKERS, intervals, parallel_axis, show, subplots
 from ddcl_lite.figures.show import figure_html
 from ddcl_lite.figures.style import INK
 
@@ -74,3 +75,13 @@ def test_intervals_draws_each_group_at_its_own_height():
     assert heights[0] != heights[1] and len(heights) == 2
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
     plt.close(fig)
+
+
+def test_parallel_axis_puts_the_centroid_at_the_weighted_mean_and_stacks_the_parts():
+    token, bank, weights = [1.0, 1.0], [[0.0, 0.0], [4.0, 0.0]], [0.75, 0.25]
+    fig = parallel_axis(token, torch.tensor(bank), torch.tensor(weights), 4.0, 1.0, 3.0)
+    ax, bar = fig.axes
+    assert [float(x) for x in ax.lines[-1].get_xdata()] == [1.0]  # the last mark is the centroid
+    assert {text.get_text() for text in ax.texts} == {"q = 0.75", "q = 0.25", "token z", "centroid"}
+    assert sorted(patch.get_height() for patch in bar.patches) == [1.0, 3.0, 4.0]
+    assert max(patch.get_y() + patch.get_height() for patch in bar.patches) == 4.0
