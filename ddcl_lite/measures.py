@@ -6,6 +6,7 @@ raises ValueError for NaN or infinite tokens and where no token is left.
 """
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 
@@ -40,16 +41,35 @@ def min_separation(prototypes: Tensor, tokens: Tensor | None = None, mask: Tenso
     The unit is sqrt(tr cov(z)), so the result does not change when tokens and prototypes are scaled together. K = 1:
     inf. Tokens that are all equal leave no unit: ValueError.
     """
-    if prototypes.dim() != 2:
-        raise ValueError(f"prototypes: expected one bank (K, D), got shape {tuple(prototypes.shape)}")
-    prototypes = _rows(prototypes, None, "prototypes")
+    prototypes = _bank(prototypes)
     smallest = torch.nn.functional.pdist(prototypes).min().item() if len(prototypes) > 1 else float("inf")
-    if tokens is None:
-        return smallest
-    deviation = _rows(tokens, mask).var(0, correction=0).sum().sqrt().item()
-    if deviation == 0:
-        raise ValueError("tokens: expected tokens that differ, got equal ones, which leave no unit of distance")
-    return smallest / deviation
+    return smallest if tokens is None else smallest / _unit(tokens, mask)
+
+
+def spread(prototypes: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> float:
+    """Root mean square distance of prototypes (K, D) from their mean; with tokens, in their standard deviations."""
+    prototypes = _bank(prototypes)
+    size = (prototypes - prototypes.mean(0)).square().sum(-1).mean().sqrt().item()
+    return size if tokens is None else size / _unit(tokens, mask)
+
+
+def token_variance(tokens: Tensor, mask: Tensor | None = None) -> float:
+    """tr cov(z) with 1/n, in units of squared distance: 0 exactly if all tokens are equal."""
+    rows = _rows(tokens, mask)
+    return (rows - rows[0]).var(0, correction=0).sum().item()
+
+
+def tracking_distance(prototypes: Tensor, targets: Tensor) -> float:
+    """Root mean square distance of prototypes (K, D) from targets (K, D), each matched with one: the best matching.
+
+    Raises ValueError for banks of different shapes. Chapter 6.
+    """
+    prototypes, targets = _bank(prototypes), _bank(targets, "targets")
+    if prototypes.shape != targets.shape:
+        raise ValueError(f"targets: expected shape {tuple(prototypes.shape)}, got {tuple(targets.shape)}")
+    squares = (prototypes[:, None] - targets[None]).square().sum(-1).double().cpu()
+    rows, columns = linear_sum_assignment(squares.numpy())
+    return squares[rows, columns].mean().sqrt().item()
 
 
 def usage(weights: Tensor, mask: Tensor | None = None, hard: bool = True) -> float:
@@ -111,6 +131,19 @@ def _rows(values: Tensor, mask: Tensor | None, name: str = "tokens") -> Tensor:
     if not torch.isfinite(rows).all():
         raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
     return rows if rows.dtype == torch.float64 else rows.float()
+
+
+def _bank(prototypes: Tensor, name: str = "prototypes") -> Tensor:
+    if prototypes.dim() != 2:
+        raise ValueError(f"{name}: expected one bank (K, D), got shape {tuple(prototypes.shape)}")
+    return _rows(prototypes, None, name)
+
+
+def _unit(tokens: Tensor, mask: Tensor | None) -> float:
+    deviation = token_variance(tokens, mask) ** 0.5
+    if deviation == 0:
+        raise ValueError("tokens: expected tokens that differ, got equal ones, which leave no unit of distance")
+    return deviation
 
 
 def _directions(tokens: Tensor, mask: Tensor | None) -> Tensor:

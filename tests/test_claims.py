@@ -40,6 +40,17 @@ def test_the_verdicts_and_chapters_of_the_ledger():
         "D1": "holds",
         "D2": "holds",
         "D3": "holds",
+        "D4": "fails",
+        "D5": "holds",
+        "D6": "conditional",
+        "D7": "holds",
+        "D8": "holds",
+        "D9": "conditional",
+        "D10": "conditional",
+        "D11": "conditional",
+        "D12": "conditional",
+        "D13": "conditional",
+        "D14": "fails",
         "D15": "conditional",
         "D17": "measured",
         "D18": "holds",
@@ -99,11 +110,11 @@ def test_registering_twice_or_with_an_unknown_verdict_is_refused():
 
 
 def test_ids_are_sorted_by_number():
-    assert sorted_ids()[:4] == ["D1", "D2", "D3", "D15"]
+    assert sorted_ids()[:4] == ["D1", "D2", "D3", "D4"]
 
 
 def test_an_unknown_id_lists_the_known_ones(capsys):
-    with pytest.raises(ValueError, match="unknown claim 'X9'; known: D1, D2, D3, D15, D17, D18, D23"):
+    with pytest.raises(ValueError, match="unknown claim 'X9'; known: D1, D2, D3, D4, D5, .*, D23"):
         claims.card("X9")
     with pytest.raises(SystemExit) as stop:
         main(["X9"])

@@ -1,12 +1,21 @@
-"""Where a bank of prototypes ends up at each temperature, when it starts next to collapse."""
+"""Where a bank of prototypes ends up at each temperature: next to collapse, and followed while it cools or heats."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 
+import pandas as pd
 import torch
+from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
+from ..data import encode, sentiment
+from ..measures import token_variance
 from ..prototypes import dense
-from ..prototypes.loss import critical_temperature
+from ..prototypes.loss import critical_temperature, decompose, splitting_temperatures
+from ..prototypes.training import em_step
+from .readouts import principal_components
+
+APART = 0.02  # token standard deviations: closer prototypes count as one
 
 
 def four_blobs(count: int = 200, seed: int = 0) -> Tensor:
@@ -42,15 +51,131 @@ def descend(
     return banks.detach()
 
 
-def spread(banks: Tensor, tokens: Tensor) -> Tensor:
-    """Root mean square distance of prototypes from their mean, in token standard deviations: (R, K, D) -> (R,)."""
-    offsets = banks - banks.mean(-2, keepdim=True)
-    return offsets.square().sum(-1).mean(-1).sqrt() / tokens.var(0, correction=0).sum().sqrt()
-
-
 def opening() -> tuple[Tensor, list[float], dict[str, Tensor]]:
     """The book's first picture: tokens, ratios T/T_c, and the final banks with q attached and with q held fixed."""
     ratios = sorted([0.1 * step for step in range(1, 16)] + [0.95, 0.98, 1.05])
     labels = {"q follows the prototypes": False, "q held fixed": True}
     tokens = four_blobs()
     return tokens, ratios, {name: descend(tokens, ratios, detach_assignment=fix) for name, fix in labels.items()}
+
+
+def rare_cluster(count: int = 500, share: float = 0.02, distance: float = 20.0, seed: int = 0) -> Tensor:
+    """Tokens (count, 2), standard normal, the first `share` of them moved by `distance`; float64, drawn on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(count, 2, generator=generator, dtype=torch.float64)
+    tokens[: round(share * count), 0] += distance
+    return tokens
+
+
+def three_clouds(seed: int = 0, device: str | torch.device = "cpu", count: int = 250) -> dict[str, Tensor]:
+    """Tokens (count, D) by name, float64: the toy cloud, a skewed one, and real tokens in 16 principal components."""
+    generator = torch.Generator().manual_seed(seed)
+    skewed = torch.empty(count, 5, dtype=torch.float64).exponential_(generator=generator)
+    states, mask, _ = encode(sentiment(300, seed=0).texts, device=device)
+    real = principal_components(states, mask, 16)[mask].double()
+    drawn = torch.randperm(len(real), generator=generator)[:count].to(real.device)
+    return {
+        "four blobs, D = 2": four_blobs(count, seed).to(device),
+        "exponential, D = 5": (skewed * torch.tensor([3.0, 2.0, 1.0, 1.0, 1.0], dtype=torch.float64)).to(device),
+        "film reviews, D = 16": real[drawn],
+    }
+
+
+def measured_critical(
+    tokens: Tensor,
+    detach_assignment: bool = False,
+    num_prototypes: int = 2,
+    steps: int = 60,
+    rounds: int = 2,
+    seed: int = 0,
+) -> float:
+    """The temperature at which a tiny bank at the tokens' mean turns from growing to shrinking, by simulation.
+
+    Bisection, 16 temperatures at a time: gradient descent on L_q (lr 1) from a spread of 1e-6 token standard
+    deviations, and the spread grows if it ends larger than it was halfway, or has left the neighbourhood of collapse.
+    The search begins between tr C / D and 8 tr C, so it knows nothing of eigenvalues; each round divides the
+    logarithm of the bracket by 17. tokens (N, D). Raises ValueError for tokens that are all equal. Claim D6; chapter 5.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    variance, dim = token_variance(tokens), tokens.shape[-1]
+    if variance == 0:
+        raise ValueError("tokens: expected tokens that differ, got equal ones, which no bank can split")
+    start = torch.randn(num_prototypes, dim, generator=generator, dtype=torch.float64).to(tokens)
+    start = tokens.mean(0) + 1e-6 * math.sqrt(variance / dim) * start
+    low, high = variance / dim, 8 * variance
+    for _ in range(rounds):
+        grid = torch.logspace(math.log10(low), math.log10(high), 18, dtype=torch.float64)
+        temperatures = grid[1:-1].to(tokens)
+        banks = start.repeat(16, 1, 1)
+        for step in range(steps):
+            if step == steps // 2:
+                halfway = _spreads(banks)
+            banks.requires_grad_()
+            total = decompose(tokens, banks, temperatures, None, detach_assignment).total
+            (gradient,) = torch.autograd.grad(16 * total, banks)  # total is a mean over the 16 banks
+            banks = banks.detach() - gradient
+        ends = _spreads(banks)
+        grows = (ends > halfway) | (ends > 1e-3 * math.sqrt(variance))
+        first = 1 + int(grows.long().cumprod(0).sum())  # of the whole grid, the first that shrinks
+        low, high = grid[first - 1].item(), grid[first].item()
+    return math.sqrt(low * high)
+
+
+def _spreads(banks: Tensor) -> Tensor:
+    """Root mean square distance from the mean, for each bank: (R, K, D) -> (R,)."""
+    return (banks - banks.mean(-2, keepdim=True)).square().sum(-1).mean(-1).sqrt()
+
+
+def follow(
+    tokens: Tensor,
+    bank: Tensor,
+    temperatures: Sequence[float],
+    noise: float = 1e-3,
+    steps: int = 3000,
+    seed: int = 0,
+    progress: Callable[[Iterable], Iterable] = iter,
+) -> Tensor:
+    """One bank led slowly through the temperatures, q detached: at each it is shaken, then comes to rest.
+
+    Rest is up to `steps` steps of `em_step`, fewer once no prototype moves by more than noise / 1000. The shaking is
+    normal noise of that standard deviation per feature, in token standard deviations: without it prototypes that
+    coincide would never part (claim D7). tokens (N, D), bank (K, D) -> banks (len(temperatures), K, D), each at rest.
+    Source: annealing as in Rose (1998); chapter 5.
+    """
+    generator, result = torch.Generator().manual_seed(seed), []
+    size = noise * math.sqrt(token_variance(tokens))
+    for temperature in progress(temperatures):
+        bank = bank + size * torch.randn(bank.shape, generator=generator, dtype=bank.dtype).to(bank.device)
+        for step in range(steps):
+            before, bank = bank, em_step(tokens, bank, temperature)
+            if step % 10 == 9 and (bank - before).abs().max() < 1e-3 * size:
+                break
+        result.append(bank)
+    return torch.stack(result)
+
+
+def groups(tokens: Tensor, bank: Tensor, apart: float = APART) -> Tensor:
+    """For each prototype (K, D) the number of the group it coincides with: (K,), from 0 on.
+
+    Two are in one group if a chain of steps shorter than `apart` token standard deviations joins them.
+    """
+    tree = linkage(bank.detach().cpu().numpy(), "single")
+    labels = fcluster(tree, apart * math.sqrt(token_variance(tokens)), "distance")
+    return torch.from_numpy(labels).to(bank.device).long() - 1
+
+
+def cascade(tokens: Tensor, banks: Tensor, temperatures: Sequence[float]) -> pd.DataFrame:
+    """What the banks (S, K, D) of a cooling run, q detached, show beside what `splitting_temperatures` predicts.
+
+    One row per temperature: "temperature", "distinct" (groups of prototypes that coincide), and "next split", the
+    largest splitting temperature of those groups that have a prototype to spare; 0 if none has. Chapter 5.
+    """
+    rows = []
+    for bank, temperature in zip(banks, temperatures):
+        group = groups(tokens, bank)
+        size = torch.bincount(group)
+        limits = splitting_temperatures(tokens, bank, temperature, None, detach_assignment=True)
+        spare = limits[size[group] > 1]
+        next_split = spare.max().item() if len(spare) else 0.0
+        rows.append({"temperature": float(temperature), "distinct": len(size), "next split": next_split})
+    return pd.DataFrame(rows)

@@ -72,6 +72,15 @@ def decompose(
         return Decomposition(*terms, keep(parts.centroids, mask).to(dtype))
 
 
+def free_energy(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None = None) -> Tensor:
+    """F = -T log sum_k exp(-D_nk/T), averaged over unmasked tokens."""
+    tokens, prototypes, temperature, _ = prepare(tokens, prototypes, temperature, mask)
+    with full_precision(tokens):
+        exponents = -squared_distances(tokens, prototypes) / temperature
+        energy = -temperature * torch.logsumexp(exponents, -1, keepdim=True)
+        return mean_over_tokens(energy.squeeze(-1), mask)
+
+
 def assignment_covariance(weights: Tensor) -> Tensor:
     """Sigma_q = diag(q) - q q^T for each token: (..., N, K) -> (..., N, K, K)."""
     return torch.diag_embed(weights) - weights[..., :, None] * weights[..., None, :]

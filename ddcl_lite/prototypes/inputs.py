@@ -44,6 +44,13 @@ def check_bank(prototypes: Tensor, tokens: Tensor) -> None:
         )
 
 
+def check_one_bank(prototypes: Tensor, tokens: Tensor) -> None:
+    """Raise ValueError unless `prototypes` is one bank (K, D) that fits the tokens."""
+    check_bank(prototypes, tokens)
+    if prototypes.dim() != 2:
+        raise ValueError(f"prototypes: expected one bank (K, D), got shape {tuple(prototypes.shape)}")
+
+
 def check_temperature(temperature: float | Tensor, *shapes: tuple[int, ...]) -> float | Tensor:
     """Return the temperature as a float, or the tensor as it is.
 

@@ -1,11 +1,21 @@
-"""The loss and its exact decomposition, the free energy behind it, and the temperature at which a bank can separate."""
+"""The loss and its exact decomposition, the energies behind it, and the temperatures at which a bank can separate."""
+
+import math
 
 import torch
 from torch import Tensor
 
-from .assignment import log_weights, moments
+from .assignment import assign, log_weights, moments, squared_distances
 from .dense import Decomposition
-from .inputs import check_tokens, full_precision, keep, mean_over_tokens, prepare, working_dtype
+from .inputs import (
+    check_one_bank,
+    check_tokens,
+    full_precision,
+    keep,
+    mean_over_tokens,
+    prepare,
+    working_dtype,
+)
 
 
 def decompose(
@@ -51,6 +61,99 @@ def free_energy(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor,
         exponents, nearest = log_weights(tokens, prototypes, temperature)
         energy = nearest - temperature * torch.logsumexp(exponents, -1, keepdim=True)
         return mean_over_tokens(energy.squeeze(-1), mask)
+
+
+def annealing_potential(
+    tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """What training with q frozen descends also while the temperature falls, as F does not (claim D10).
+
+    W = F + T log K = L_q + T mean KL(q, uniform) >= 0
+
+    Arguments and errors as in `assign`; returns a scalar like `free_energy`. While heating, use F. Source: ours;
+    chapter 5.
+    """
+    energy = free_energy(tokens, prototypes, temperature, mask)
+    temperature = torch.as_tensor(temperature, dtype=energy.dtype, device=energy.device)
+    lead = torch.broadcast_shapes(tokens.shape[:-2], prototypes.shape[:-2])
+    each = temperature[..., None].expand(*lead, tokens.shape[-2])  # of every token: W is an average over tokens, as F
+    return energy + mean_over_tokens(each, mask) * math.log(prototypes.shape[-2])
+
+
+def splitting_temperatures(
+    tokens: Tensor,
+    prototypes: Tensor,
+    temperature: float | Tensor,
+    mask: Tensor | None = None,
+    detach_assignment: bool = False,
+) -> Tensor:
+    """For each prototype, the temperature below which a group of prototypes that coincide there splits.
+
+    2 lambda_max(sum_n a_n (1 + r_n) y_n y_n^T) / sum_n a_n r_n, with y_n = z_n - p_k, a_n = q_nk and
+    r_n = 1 - (|y_n|^2 - L_n)/T, L_n = sum_j q_nj |z_n - p_j|^2; with q detached, r_n = 1 and 1 + r_n becomes 1
+
+    tokens (..., N, D), one bank (K, D), a number T > 0 at which q is taken. Returns (K,), in units of squared distance;
+    0 for a prototype without weight. With q attached and sum a r <= 0 there is no such temperature, only an answer at
+    this T: inf where the group splits, 2 lambda_max > T sum a r, and 0 where it does not. For a bank collapsed onto the
+    tokens' mean: `critical_temperature`. No gradient. Source: ours (claim D7); chapter 5.
+    """
+    tokens = check_tokens(tokens, mask)
+    check_one_bank(prototypes, tokens)
+    dtype = working_dtype(tokens, prototypes)
+    tokens, prototypes = tokens.detach().to(dtype), prototypes.detach().to(dtype)
+    with full_precision(tokens):
+        weights = assign(tokens, prototypes, temperature, mask).flatten(0, -2)  # (n, K)
+        tokens = tokens.flatten(0, -2)
+        squares = squared_distances(tokens, prototypes)
+        relative = 1 - (squares - (weights * squares).sum(-1, keepdim=True)) / temperature
+        result = []
+        for p, a, r in zip(prototypes, weights.mT, relative.mT):
+            outer, mass = (a, a.sum()) if detach_assignment else (a * (1 + r), (a * r).sum())
+            y = tokens - p
+            largest = torch.linalg.eigvalsh((outer[:, None] * y).mT @ y)[-1]
+            if mass > 0:
+                result.append(2 * largest.clamp_min(0) / mass)
+            else:
+                result.append(torch.full_like(mass, math.inf if 2 * largest > temperature * mass else 0.0))
+        return torch.stack(result)
+
+
+def certified_usage(
+    tokens: Tensor,
+    prototypes: Tensor,
+    temperature: float | Tensor,
+    mask: Tensor | None = None,
+    detach_assignment: bool = False,
+) -> int:
+    """How many prototypes stay the nearest of some token ever after, under gradient flow and any further cooling.
+
+    1 + the number of m with value < sum_{i >= m} lambda_i(C), value = W with q detached, L_q with q attached
+
+    The flow never raises the value, and mean_n min_k |z_n - p_k|^2 <= L_q <= W. A bank that uses only m prototypes
+    costs at least as much as the best m means, and m means lie in a plane of dimension m - 1, so they cost at least
+    the eigenvalues of C from the m-th on. temperature: a number, or a whole schedule (steps,), of which the value at
+    the first is taken. Raises ValueError for a schedule that rises: then neither value need fall. Holds for the flow,
+    and, q detached, for descent with lr <= 1. Source: ours (claim D9); chapter 5.
+    """
+    if isinstance(temperature, Tensor) and temperature.dim() == 1:
+        if len(temperature) == 0 or bool((temperature.diff() > 0).any()):
+            raise ValueError(
+                "temperature: expected a schedule that never rises: under heating W is no Lyapunov function"
+            )
+        temperature = temperature[0]
+    rows = check_tokens(tokens, mask)
+    rows = rows.flatten(0, -2) if mask is None else rows[mask]
+    check_one_bank(prototypes, rows)
+    rows, prototypes = rows.detach().double(), prototypes.detach().double()
+    with full_precision(rows):
+        value = (
+            annealing_potential(rows, prototypes, temperature)
+            if detach_assignment
+            else decompose(rows, prototypes, temperature).total
+        )
+        covariance = torch.atleast_2d(torch.cov(rows.mT, correction=0))
+        tails = torch.linalg.eigvalsh(covariance).cumsum(0).flip(0)  # from the m-th eigenvalue on
+        return 1 + int((value < tails - 1e-9 * tails[0]).sum())  # a tie, as at collapse, certifies nothing
 
 
 def critical_temperature(tokens: Tensor, mask: Tensor | None = None, detach_assignment: bool = False) -> Tensor:
