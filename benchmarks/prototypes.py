@@ -34,12 +34,15 @@ def with_cdist(tokens, prototypes, temperature):
 
 def with_products(tokens, prototypes, temperature):
     """The careful form: |z|^2 dropped, a matrix product, softmax, product."""
-    logits = (2 * tokens @ prototypes.mT - prototypes.square().sum(-1)) / temperature
+    logits = tokens @ (2 / temperature * prototypes).mT - prototypes.square().sum(-1) / temperature
     return torch.softmax(logits, -1) @ prototypes
 
 
 def in_bfloat16(tokens, prototypes, temperature):
-    """The fused call of the library with its inputs rounded: fast on a GPU, wrong when cold or far from the origin."""
+    """The fused call of the library, its inputs rounded once the bank's mean is the origin: fast on a GPU, wrong when
+    cold."""
+    centre = prototypes.mean(-2, keepdim=True)
+    tokens, prototypes = tokens - centre, prototypes - centre
     square = prototypes.square().sum(-1, keepdim=True)
     query = torch.cat([tokens, torch.ones_like(tokens[..., :1])], -1)
     key = torch.cat([2 * prototypes / temperature, -square / temperature], -1)
@@ -49,7 +52,7 @@ def in_bfloat16(tokens, prototypes, temperature):
         for each in (query, key, prototypes)
     )
     out = F.scaled_dot_product_attention(query, key, value, scale=1.0)
-    return out[:, 0, :, : tokens.shape[-1]]
+    return out[:, 0, :, : tokens.shape[-1]] + centre
 
 
 ASSIGNMENTS = {"fused": dl.soft_centroids, "as written": dense.soft_centroids}
@@ -91,7 +94,8 @@ def compare(size, device, repeats) -> list[dict]:
     for row, function in zip(rows, contestants.values()):
         for column in ("forward", "both"):
             row[f"{column} x"] = row[f"{column} ms"] / rows[0][f"{column} ms"]
-        error = (function(tokens[:1, :256], prototypes, temperature) - exact).abs().max()
+            row[f"{column} MiB x"] = row[f"{column} MiB"] / rows[0][f"{column} MiB"]
+        error = (function(*inputs)[:1, :256] - exact).abs().max()
         row["error"] = float(error / tokens.square().sum(-1).mean().sqrt())
     return rows
 
@@ -122,7 +126,7 @@ def reached(size, device, repeats) -> None:
         rate, bandwidth = machine_rates(device, dtype)
         time = seconds([partial(forward, function, *scene(*size, device))], repeats, device)[0]
         work = 4 * batch * count * bank * dim  # two products, two operations each
-        moved = 2 * batch * count * dim * (4 if dtype == torch.float32 else 2)
+        moved = batch * count * dim * (4 + 4)  # float32 tokens in, float32 centroids out
         print(
             f"{name} at B, N, D, K = {size}: {1e3 * time:.2f} ms, {work / time / rate:.0%} of the matrix rate "
             f"({rate / 1e12:.1f} TFLOP/s), {moved / time / bandwidth:.0%} of the copy bandwidth "

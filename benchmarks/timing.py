@@ -13,8 +13,11 @@ STATUS = Path("/proc/self/status")
 
 def seconds(calls: Sequence[Callable], repeats: int, device: str) -> list[float]:
     """Median seconds of each call. The calls take turns, so that a busy machine slows all; the first turn warms up."""
-    measure = on_cuda if torch.device(device).type == "cuda" else on_cpu
-    turns = [[measure(call) for call in calls] for _ in range(repeats + 1)]
+    if torch.device(device).type == "cuda":
+        with torch.cuda.device(device):
+            turns = [[on_cuda(call) for call in calls] for _ in range(repeats + 1)]
+    else:
+        turns = [[on_cpu(call) for call in calls] for _ in range(repeats + 1)]
     return [statistics.median(times) for times in zip(*turns[1:])]
 
 
@@ -36,11 +39,11 @@ def on_cuda(call: Callable) -> float:
 def peak_bytes(call: Callable, device: str) -> float:
     """Memory that a call needs at its peak, on top of what was there. NaN where neither CUDA nor Linux can tell."""
     if torch.device(device).type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
         call()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
     try:
         ctypes.CDLL(None).malloc_trim(0)  # hand back what earlier calls left, so that it is not used again unseen
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
@@ -56,9 +59,9 @@ def status(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def machine_rates(device: str, dtype: torch.dtype, size: int = 0) -> tuple[float, float]:
+def machine_rates(device: str, dtype: torch.dtype) -> tuple[float, float]:
     """(multiply-adds x 2 per second of a large matrix product, bytes per second of a copy) in this dtype."""
-    size = size or (8192 if torch.device(device).type == "cuda" else 1024)
+    size = 8192 if torch.device(device).type == "cuda" else 1024
     a = torch.randn(size, size, device=device).to(dtype)
     b = torch.empty_like(a)
     product, copy = seconds([lambda: a @ a, lambda: b.copy_(a)], 5, device)

@@ -49,7 +49,7 @@ def min_separation(prototypes: Tensor, tokens: Tensor | None = None, mask: Tenso
 def spread(prototypes: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> float:
     """Root mean square distance of prototypes (K, D) from their mean; with tokens, in their standard deviations."""
     prototypes = _bank(prototypes)
-    size = (prototypes - prototypes.mean(0)).square().sum(-1).mean().sqrt().item()
+    size = (prototypes - prototypes[0]).var(0, correction=0).sum().sqrt().item()  # exactly 0 if all coincide
     return size if tokens is None else size / _unit(tokens, mask)
 
 
@@ -99,6 +99,9 @@ def checkup(tokens: Tensor, prototypes: Tensor, weights: Tensor, mask: Tensor | 
     tokens (..., N, D), prototypes (K, D), weights (..., N, K), mask (..., N). "within a sequence" is the mean over
     sequences that have a token. Raises ValueError as the single measures do. Chapter 1.
     """
+    if weights.shape != (*tokens.shape[:-1], len(prototypes)):
+        expected = (*tokens.shape[:-1], len(prototypes))
+        raise ValueError(f"weights: expected shape {expected} for these tokens, got {tuple(weights.shape)}")
     report = {
         "usage by q > 0": usage(weights, mask, hard=False),
         "perplexity of mean q": perplexity(weights, mask, hard=False),
@@ -117,10 +120,9 @@ def checkup(tokens: Tensor, prototypes: Tensor, weights: Tensor, mask: Tensor | 
 
 def _rows(values: Tensor, mask: Tensor | None, name: str = "tokens") -> Tensor:
     """The unmasked rows (n, D), leading dimensions pooled, in float32 at least."""
-    if values.dim() < 2 or not values.is_floating_point():
-        raise ValueError(
-            f"{name}: expected a floating-point tensor (..., N, D), got {values.dtype} {tuple(values.shape)}"
-        )
+    if not isinstance(values, Tensor) or values.dim() < 2 or not values.is_floating_point():
+        got = f"{values.dtype} {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"{name}: expected a floating-point tensor (..., N, D), got {got}")
     if mask is not None and (mask.dtype != torch.bool or mask.shape != values.shape[:-1]):
         raise ValueError(
             f"mask: expected bool of shape {tuple(values.shape[:-1])}, got {mask.dtype} {tuple(mask.shape)}"

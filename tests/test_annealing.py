@@ -217,3 +217,14 @@ def test_the_comparison_shows_its_progress(tokens):
     assert [name for name, _ in seen] == list(table["cloud"]) == ["a", "b"]
     assert not (table["ratio"] > 0).any()  # one prototype: no spread on either side, and no error
     assert inspect.signature(compare_annealing).parameters["num_prototypes"].default == 8
+
+
+def test_equal_tokens_leave_every_prototype_on_them():
+    tokens = torch.full((5, 2), 3.0, dtype=torch.float64)
+    assert torch.equal(annealing.anneal(tokens, 3), tokens[:3])
+
+
+def test_many_prototypes_in_float32_with_far_starts_stay_numbers():
+    tokens = torch.randn(200, 32, generator=torch.Generator().manual_seed(0))
+    banks = torch.cat([tokens[:1].repeat(20, 1), 1e3 * tokens[:20]])[None]
+    assert torch.isfinite(annealing.anneal(tokens, 40, banks)).all()

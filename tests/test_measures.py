@@ -180,3 +180,11 @@ def test_bad_input(measure):
 def test_a_zero_vector_has_no_direction(measure):
     with pytest.raises(ValueError, match="zero vector"):
         measure(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+
+
+def test_a_checkup_wants_weights_that_belong_to_the_tokens_and_the_bank(scene):
+    tokens, bank = scene
+    with pytest.raises(ValueError, match=r"^weights: expected shape \(3, 20, 6\)"):
+        checkup(tokens, bank, torch.ones(3, 20, 5) / 5)
+    with pytest.raises(ValueError, match="^tokens: expected a floating-point tensor .* got list"):
+        mean_cosine([[1.0, 2.0]])

@@ -41,7 +41,7 @@ def test_joint_training_is_that_of_torch(shapes, adam):
     tokens, banks = draw(4, 9, 3), draw(4, 5, 2, seed=1)
     layers = [draw(4, *shape, seed=2 + index) for index, shape in enumerate(shapes)]
     ratios = torch.tensor([1.0, 0.1, 0.3, 0.01], dtype=torch.float64)
-    run = ts.descend(tokens, layers, banks, RUNS["temperature"], ratios, RUNS["detached"], 20, lr=0.05, adam=adam)
+    run = ts.joint_descent(tokens, layers, banks, RUNS["temperature"], ratios, RUNS["detached"], 20, lr=0.05, adam=adam)
     steps = list(run)
     assert [step for step, *_ in steps] == list(range(21))
     _, encoded, final = steps[-1]

@@ -173,7 +173,9 @@ def test_drawing_with_a_generator_leaves_the_global_state_alone(cloud):
 @pytest.mark.parametrize("count", [0, -1, 13])
 def test_only_as_many_as_there_are_real_tokens(cloud, count):
     tokens, _, mask = cloud
-    with pytest.raises(ValueError, match=f"^count: expected 1 to 12, the number of real tokens, got {count}$"):
+    with pytest.raises(
+        ValueError, match=f"^count: expected an integer from 1 to 12, the number of real tokens, got {count}$"
+    ):
         draw_prototypes(tokens, count, mask)
 
 
@@ -635,7 +637,7 @@ def test_a_schedule_counts_at_its_first_temperature_and_must_never_rise(blobs):
     assert certified_usage(tokens, bank, torch.tensor([20.0, 0.1]), None, True) == hot
     assert certified_usage(tokens, bank, torch.tensor(0.1), None, True) == cold
     rising = "^temperature: expected a schedule that never rises: under heating W is no Lyapunov function$"
-    for temperatures in (torch.tensor([0.1, 0.2]), torch.tensor([1.0, 0.1, 0.2]), torch.tensor([])):
+    for temperatures in (torch.tensor([0.1, 0.2]), torch.tensor([1.0, 0.1, 0.2])):
         for detach in (False, True):
             with pytest.raises(ValueError, match=rising):
                 certified_usage(tokens, bank, temperatures, None, detach)
@@ -760,3 +762,57 @@ def test_which_loss_moves_the_tokens(detach):
     again = leaf(tokens)
     (frozen,) = torch.autograd.grad(frozen_loss(layer, again), again)
     assert torch.allclose(ours, frozen) == detach
+
+
+def test_em_never_moves_a_prototype_of_hardly_any_weight_out_of_the_tokens_hull():
+    tokens, bank = torch.tensor([[10.0], [10.001]]), torch.tensor([[10.0], [10 + 95**0.5]])
+    moved = em_step(tokens, bank, 1.0)[1].item()
+    assert 9.999 <= moved <= 10.002 or moved == bank[1].item()
+
+
+def test_fit_leaves_no_gradient_behind_and_needs_none_around(blobs):
+    tokens, temperatures = leaf(blobs[0]), torch.ones(3).requires_grad_()
+    with torch.no_grad():
+        fit(2 * tokens, tokens[:3], temperatures)
+    assert tokens.grad is None and temperatures.grad is None
+
+
+@pytest.mark.parametrize(
+    "options, message", [({"every": 0}, "every"), ({"temperatures": torch.ones(0)}, "temperatures")]
+)
+def test_fit_names_what_it_cannot_use(blobs, options, message):
+    with pytest.raises(ValueError, match=f"^{message}: expected"):
+        fit(*blobs, **{"temperatures": torch.ones(2), **options})
+
+
+def test_fit_on_numbers_that_are_none_blames_the_tokens(blobs):
+    with pytest.raises(FloatingPointError, match="step 0: before any step: check tokens"):
+        fit(blobs[0] * torch.nan, blobs[1], torch.ones(2))
+
+
+def test_one_tensor_is_no_list_of_parameters():
+    layer = DDCLAttention(4, 3)
+    with pytest.raises(ValueError, match=r"^prototype_params: expected an iterable.*write \[parameter\]"):
+        two_timescale_groups(layer.norm.parameters(), layer.prototypes, 0.1)
+
+
+def test_splitting_temperatures_want_one_temperature(blobs):
+    with pytest.raises(ValueError, match="^temperature: expected a number"):
+        splitting_temperatures(*blobs, torch.ones(4))
+
+
+def test_the_certificate_of_nothing_is_refused(blobs):
+    with pytest.raises(ValueError, match="^mask: expected at least one real token"):
+        certified_usage(*blobs, 1.0, torch.zeros(len(blobs[0]), dtype=torch.bool))
+    with pytest.raises(ValueError, match="^temperature: expected a schedule of at least one"):
+        certified_usage(*blobs, torch.ones(0))
+    with pytest.raises(ValueError, match="never rises"):
+        certified_usage(*blobs, torch.tensor([1.0, torch.nan]))
+
+
+@pytest.mark.gpu
+def test_annealing_by_hand_runs_on_a_gpu(blobs):
+    tokens = blobs[0].cuda()
+    temperatures = float(critical_temperature(tokens)) * schedule(5, 1.2, 0.5)
+    run = fit(tokens, draw_prototypes(tokens, 3), temperatures, detach_assignment=True)
+    assert run.prototypes.device.type == "cuda" and len(run.history["total"]) == 6

@@ -60,7 +60,7 @@ def test_following_ends_at_rest_at_every_temperature():
     tokens = transition.four_blobs()
     critical = critical_temperature(tokens, None, True).item()
     temperatures = [1.2 * critical, 0.5 * critical, 0.2 * critical]
-    banks = transition.follow(tokens, tokens.mean(0).repeat(4, 1), temperatures)
+    banks = transition.quasistatic(tokens, tokens.mean(0).repeat(4, 1), temperatures)
     assert banks.shape == (3, 4, 2)
     for bank, temperature in zip(banks, temperatures):
         torch.testing.assert_close(em_step(tokens, bank, temperature), bank, atol=1e-4, rtol=0)
@@ -71,8 +71,8 @@ def test_following_ends_at_rest_at_every_temperature():
 def test_only_the_shaking_parts_what_coincides():
     tokens = transition.four_blobs()
     together, cold = tokens.mean(0).repeat(4, 1), [0.5 * critical_temperature(tokens, None, True).item()]
-    (still,) = transition.follow(tokens, together, cold, noise=0.0, steps=100)
-    (shaken,), (same,), (other,) = (transition.follow(tokens, together, cold, seed=seed) for seed in (1, 1, 2))
+    (still,) = transition.quasistatic(tokens, together, cold, noise=0.0, steps=100)
+    (shaken,), (same,), (other,) = (transition.quasistatic(tokens, together, cold, seed=seed) for seed in (1, 1, 2))
     assert spread(still) < 1e-9 and spread(shaken) > 0.1
     assert torch.equal(shaken, same) and not torch.equal(shaken, other)
 
@@ -80,8 +80,8 @@ def test_only_the_shaking_parts_what_coincides():
 def test_a_rare_cluster_has_hysteresis():
     tokens = transition.rare_cluster()
     critical = critical_temperature(tokens, None, True).item()
-    cold = transition.follow(tokens, tokens.mean(0).repeat(4, 1), [1.5 * critical, 0.3 * critical])
-    (hot,) = transition.follow(tokens, cold[1], [1.5 * critical])
+    cold = transition.quasistatic(tokens, tokens.mean(0).repeat(4, 1), [1.5 * critical, 0.3 * critical])
+    (hot,) = transition.quasistatic(tokens, cold[1], [1.5 * critical])
     assert spread(cold[0], tokens) < 1e-2 and spread(hot, tokens) > 1
 
 
@@ -105,3 +105,15 @@ def test_cascade_names_the_next_split_and_only_of_prototypes_to_spare():
     assert math.isclose(log["temperature"][0], 1.5 * critical)
     lonely = transition.cascade(pairs, torch.cat([sides, pairs[:1]])[None], [3.0])
     assert lonely["distinct"].tolist() == [3] and lonely["next split"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_the_measured_temperature_does_not_mind_float32_or_an_offset(offset):
+    tokens = (transition.four_blobs() + offset).float()
+    measured = transition.measured_critical(tokens, detach_assignment=True)
+    assert measured == pytest.approx(critical_temperature(tokens.double(), None, True).item(), rel=0.03)
+
+
+def test_a_single_prototype_is_one_group():
+    tokens = transition.four_blobs()
+    assert transition.groups(tokens, tokens[:1]).tolist() == [0]

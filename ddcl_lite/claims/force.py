@@ -9,8 +9,15 @@ from ..experiments.forces import TERMS, curvatures, follow, forces, pulls
 from ..experiments.transition import four_blobs
 from ..prototypes import dense
 from ..prototypes.loss import critical_temperature
+from ..prototypes.training import draw_prototypes
 from .decomposition import ROUNDING, cloud
 from .registry import Evidence, claim
+
+
+def in_use(tokens, banks):
+    """Whether each prototype of the banks (B, K, D) is the nearest of some token: (B, K)."""
+    nearest = dense.squared_distances(tokens, banks).argmin(-1)
+    return torch.nn.functional.one_hot(nearest, banks.shape[-2]).amax(1).bool()
 
 
 def growth(path):
@@ -26,7 +33,8 @@ def growth(path):
     "fails",
     "With q held fixed, the case in which grad V = 2 Sigma_q P, a step against it draws the bank together: "
     "<-grad V, P - 1c^T> = -2V for every centre c, and V alone shrinks the bank to a point. With q attached V restores "
-    "at collapse too, and pushes apart only once assignments are hard (two tokens, two prototypes: u tanh u > 1).",
+    "at collapse too, and can push apart once tokens are decided between groups (two tokens, two prototypes: if and "
+    "only if u tanh u > 1).",
     4,
 )
 def variance_contracts(seed, device):
@@ -56,7 +64,7 @@ def variance_contracts(seed, device):
         Evidence("q fixed, L_OLS alone, T = 2 T_c, from near collapse: the same", opened.item(), at_least=10),
         Evidence("q attached, V alone, T = 0.5 T_c: the same", warm, at_most=1e-3),
         Evidence("q attached, V alone, T = 0.1 T_c: the same", cold, at_least=1),
-        Evidence("q attached, two and two: u at which V turns from pulling to pushing", turn, 1.1996, 1.1998),
+        Evidence("two and two: |u at which attached V turns to pushing - 1.19968|", abs(turn - 1.19968), at_most=1e-4),
     ]
 
 
@@ -112,7 +120,8 @@ def curvatures_at_collapse(seed, device, dim=4):
     "L_n = sum_k q_nk d_nk.",
     "holds",
     "The weights of a token sum to 1 and can be negative: a prototype farther than L_n + T is pushed away from that "
-    "token (rival penalisation). It can make dead prototypes that training with q detached brings back.",
+    "token (rival penalisation). More prototypes fall out of use than with q detached, and a far one that q detached "
+    "would bring back is driven farther off.",
     4,
 )
 def rivals(seed, device):
@@ -130,6 +139,12 @@ def rivals(seed, device):
     ends = {detach: follow(blobs, start, temperature, "L_q", detach, steps=300)[-1] for detach in (True, False)}
     far = {detach: (end[3] - blobs.mean(0)).norm().item() / 8 for detach, end in ends.items()}
     nearest = dense.squared_distances(blobs, ends[False]).argmin(-1)
+    lost = dict.fromkeys(ends, 0)
+    banks = [draw_prototypes(blobs, 8, generator=torch.Generator().manual_seed(100 * seed + i)) for i in range(6)]
+    for detach in lost:
+        path = follow(blobs, torch.stack(banks), temperature / 1.5, "L_q", detach, steps=300)
+        first, last = (in_use(blobs, path[step]) for step in (0, -1))
+        lost[detach] = (first & ~last).sum().item()
     return [
         Evidence("relative error of the formula", error.item(), at_most=ROUNDING),
         Evidence("largest |sum of a token's weights - 1|", (weights.sum(-1) - 1).abs().max().item(), at_most=ROUNDING),
@@ -143,4 +158,5 @@ def rivals(seed, device):
         Evidence("a prototype far from all tokens, q attached: final / initial distance", far[False], at_least=1),
         Evidence("the same: tokens nearest to it at the end", (nearest == 3).sum().item(), at_most=0),
         Evidence("the same start, q detached: final / initial distance", far[True], at_most=0.5),
+        Evidence("of 48 prototypes, fall out of use: attached minus detached", lost[False] - lost[True], at_least=1),
     ]

@@ -30,7 +30,7 @@ class Evidence(NamedTuple):
     @property
     def supports(self) -> bool:
         above = self.at_least is None or self.value >= self.at_least
-        return above and (self.at_most is None or self.value <= self.at_most)
+        return bool(above and (self.at_most is None or self.value <= self.at_most))
 
 
 class Claim(NamedTuple):
@@ -63,7 +63,7 @@ class Result(NamedTuple):
     def as_dict(self) -> dict:
         """{id, statement, verdict, reading, chapter, supported, evidence}, ready for JSON."""
         fields = {name: getattr(self.claim, name) for name in ("id", "statement", "verdict", "reading", "chapter")}
-        evidence = [{**item._asdict(), "supports": item.supports} for item in self.evidence]
+        evidence = [{**item._asdict(), "value": float(item.value), "supports": item.supports} for item in self.evidence]
         return {**fields, "supported": self.supported, "evidence": evidence}
 
 

@@ -91,7 +91,7 @@ def eps_is_a_speed(seed, device):
     ratios = torch.tensor([1.0, 0.1, 0.01], dtype=torch.float64, device=device)
     eye, heat = torch.eye(2, dtype=torch.float64, device=device), torch.ones_like(ratios)
     starts = [one.repeat(3, 1, 1) for one in (tokens, eye, tokens[:4])]
-    run = timescales.descend(starts[0], [starts[1]], starts[2], heat, ratios, heat > 0, 300)
+    run = timescales.joint_descent(starts[0], [starts[1]], starts[2], heat, ratios, heat > 0, 300)
     energies = [-torch.logsumexp(-dense.squared_distances(z, bank), -1).mean(-1) for _, z, bank in run]  # F at T = 1
     rise = torch.stack(energies).diff(dim=0).max().item()
     return [

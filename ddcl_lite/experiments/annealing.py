@@ -9,12 +9,11 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from ..data import encode, sentiment
 from ..measures import token_variance
+from ..prototypes.assignment import squared_distances
 from ..prototypes.loss import critical_temperature
 from ..prototypes.training import draw_prototypes, schedule
-from .readouts import principal_components
-from .transition import four_blobs
+from .transition import film_tokens, four_blobs
 
 NUDGE = 1e-3  # how far coinciding prototypes are pushed apart, in standard deviations of the tokens
 TOGETHER = 3e-3  # prototypes closer than this coincide: a pair just nudged is one of them until it grows
@@ -49,15 +48,17 @@ def anneal(
     if banks.dim() != 3 or banks.shape[1:] != (num_prototypes, tokens.shape[-1]):
         raise ValueError(f"banks: expected (B, {num_prototypes}, {tokens.shape[-1]}), got {tuple(banks.shape)}")
     critical = critical_temperature(tokens, detach_assignment=True).item()
+    if critical == 0:  # all tokens are equal
+        return origin.expand_as(banks).clone()
     centred, banks = tokens - origin, banks - origin
     if start is None:
         start = 2 * centred.square().sum(-1).max().item() / critical
     for temperature in (critical * schedule(steps, start, end)).tolist():
-        banks = settle(centred, nudge(centred, banks, temperature, unit), temperature, rounds, 1e-5 * unit)
-    return settle(centred, banks, COLD * critical, 200, 1e-9 * unit) + origin
+        banks = _settle(centred, nudge(centred, banks, temperature, unit), temperature, rounds, 1e-5 * unit)
+    return _settle(centred, banks, COLD * critical, 200, 1e-9 * unit) + origin
 
 
-def settle(tokens: Tensor, banks: Tensor, temperature: float, rounds: int, tolerance: float) -> Tensor:
+def _settle(tokens: Tensor, banks: Tensor, temperature: float, rounds: int, tolerance: float) -> Tensor:
     """EM steps, `rounds` of them or until no coordinate moves by more than `tolerance`."""
     for _ in range(rounds):
         before, banks = banks, em_step_of_each(tokens, banks, temperature)[0]
@@ -75,7 +76,7 @@ def em_step_of_each(tokens: Tensor, banks: Tensor, temperature: float) -> tuple[
     weights = torch.softmax((2 * scores - banks.square().sum(-1, keepdim=True)) / temperature, 1)
     mass = weights.sum(-1, keepdim=True)
     means = weights @ tokens / mass.clamp_min(torch.finfo(mass.dtype).tiny)
-    return torch.where(mass > 0, means, banks), weights
+    return torch.where(mass >= torch.finfo(mass.dtype).tiny, means, banks), weights
 
 
 def nudge(tokens: Tensor, banks: Tensor, temperature: float, unit: float) -> Tensor:
@@ -84,7 +85,7 @@ def nudge(tokens: Tensor, banks: Tensor, temperature: float, unit: float) -> Ten
     Exactly coinciding prototypes never separate (claim D7). The eigenvector is that of sum_n q_nk y y^T, y = z - p_k,
     by eight rounds of power iteration from the leading one of all tokens.
     """
-    together = torch.cdist(banks, banks) < TOGETHER * unit  # (B, K, K)
+    together = squared_distances(banks, banks) < (TOGETHER * unit) ** 2  # (B, K, K)
     size = together.sum(-1, keepdim=True)
     if not bool((size > 1).any()):
         return banks
@@ -101,23 +102,24 @@ def nudge(tokens: Tensor, banks: Tensor, temperature: float, unit: float) -> Ten
     return banks + NUDGE * unit * side * direction
 
 
-def clouds(seed: int = 0) -> dict[str, Tensor]:
+def clouds(seed: int = 0, device="cpu") -> dict[str, Tensor]:
     """Three clouds (N, D) in float64: a toy, real token states, real images. The seed draws the first two.
 
     four blobs (200, 2); 2,000 token states of MiniLM on film reviews, their 16 leading principal components;
     scikit-learn's 1,797 digits of 8 x 8 pixels.
     """
-    states, mask, _ = encode(sentiment(300, seed=0).texts)
-    real = principal_components(states, mask, 16)[mask].double()
-    chosen = draw_prototypes(real, 2000, generator=torch.Generator().manual_seed(seed))
     digits = torch.from_numpy(load_digits().data).double()
-    return {"four blobs": four_blobs(seed=seed), "MiniLM tokens": chosen, "digits": digits}
+    real = film_tokens(seed, count=2000)
+    return {
+        "four blobs": four_blobs(seed=seed).to(device),
+        "MiniLM tokens": real.to(device),
+        "digits": digits.to(device),
+    }
 
 
 def hard_cost(tokens: Tensor, banks: Tensor) -> Tensor:
     """mean_n min_k |z_n - p_k|^2 in units of the token variance: (N, D), (B, K, D) -> (B,)."""
-    nearest = torch.cdist(tokens.expand(len(banks), -1, -1), banks).amin(-1)
-    return nearest.square().mean(-1) / token_variance(tokens)
+    return squared_distances(tokens, banks).amin(-1).mean(-1) / token_variance(tokens)
 
 
 def compare_annealing(
@@ -132,7 +134,7 @@ def compare_annealing(
     Annealing starts from random tokens, K-means from k-means++ with one initialisation a run; "ratio" is the first
     spread over the second. A small one means that the start does not matter, not that the cost is low: the result of
     annealing still depends on how fast it cools. Columns cloud, annealed mean, annealed spread, K-means mean, K-means
-    spread, ratio. Chapter 5.
+    spread, K-means best, ratio. Chapter 5.
     """
     rows, generator = [], torch.Generator().manual_seed(seed)
     for name, tokens in progress(clouds.items()):
@@ -144,6 +146,6 @@ def compare_annealing(
         row = {"cloud": name}
         for method, cost in (("annealed", annealed), ("K-means", plain)):
             row |= {f"{method} mean": cost.mean().item(), f"{method} spread": (cost.max() - cost.min()).item()}
-        rows.append(row)
+        rows.append(row | {"K-means best": plain.min().item()})
     table = pd.DataFrame(rows)
     return table.assign(ratio=table["annealed spread"] / table["K-means spread"])

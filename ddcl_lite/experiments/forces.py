@@ -20,12 +20,18 @@ def forces(
     tokens (..., N, D), bank (..., K, D): leading dimensions are separate problems, with one temperature for all or one
     for each. Returns {"V", "L_OLS", "L_q"}, each shaped like bank, in units of distance. Claims D4, D5, D8; chapter 4.
     """
+    return {term: force(tokens, bank, temperature, term, detach_assignment) for term in TERMS}
+
+
+def force(
+    tokens: Tensor, bank: Tensor, temperature: float | Tensor, term: str, detach_assignment: bool = False
+) -> Tensor:
+    """One of the `forces`, shaped like bank."""
     with torch.enable_grad():
         leaf = bank.detach().clone().requires_grad_()
         weights = dense.assign(tokens, leaf, temperature)
         parts = dense.split(tokens, leaf, weights.detach() if detach_assignment else weights)
-        terms = {name: getattr(parts, field).mean(-1).sum() for name, field in TERMS.items()}
-        return {name: -torch.autograd.grad(term, leaf, retain_graph=True)[0] for name, term in terms.items()}
+        return -torch.autograd.grad(getattr(parts, TERMS[term]).mean(-1).sum(), leaf)[0]
 
 
 def expansion(force: Tensor, bank: Tensor) -> Tensor:
@@ -56,9 +62,9 @@ def follow(
     """
     if term not in TERMS:
         raise ValueError(f"term: expected one of {', '.join(TERMS)}, got {term!r}")
-    path = [bank]
+    path = [bank.detach()]
     for _ in progress(range(steps)):
-        path.append(path[-1] + rate * forces(tokens, path[-1], temperature, detach_assignment)[term])
+        path.append(path[-1] + rate * force(tokens, path[-1], temperature, term, detach_assignment))
     return torch.stack(path)
 
 
@@ -73,9 +79,8 @@ def pulls(tokens: Tensor, bank: Tensor, temperature: float | Tensor) -> Tensor:
     weights = dense.assign(tokens, bank, temperature)
     distances = dense.squared_distances(tokens, bank)
     excess = distances - (weights * distances).sum(-1, keepdim=True)
-    if isinstance(temperature, Tensor):
-        temperature = temperature[..., None, None]
-    return weights * (1 - excess / temperature)
+    heat = torch.as_tensor(temperature, dtype=weights.dtype, device=weights.device)[..., None, None]
+    return weights * (1 - excess / heat)
 
 
 def curvatures(

@@ -137,7 +137,7 @@ def exponent(ratios: Sequence[float], distances: Sequence[float]) -> float:
 # Who is alive when
 
 
-def encode(layers: list[Tensor], features: Tensor) -> list[Tensor]:
+def layer_states(layers: list[Tensor], features: Tensor) -> list[Tensor]:
     """Inputs and outputs of every layer, features in rows: (R, D, N) -> [(R, D, N), ..., (R, D', N)]; tanh between."""
     states = [features]
     for index, layer in enumerate(layers):
@@ -145,7 +145,7 @@ def encode(layers: list[Tensor], features: Tensor) -> list[Tensor]:
     return states
 
 
-def descend(
+def joint_descent(
     tokens: Tensor,
     layers: list[Tensor],
     prototypes: Tensor,
@@ -166,7 +166,7 @@ def descend(
     moments = [(torch.zeros_like(one), torch.zeros_like(one)) for one in parameters]
     for step in range(steps + 1):
         *layers, prototypes = parameters
-        states = encode(layers, inputs)
+        states = layer_states(layers, inputs)
         yield step, states[-1].mT, prototypes
         signal, push = gradients(states[-1].mT, prototypes, temperature, detach_assignment)
         signal, slopes = signal.mT, [push]
@@ -209,7 +209,7 @@ def ablation(
         tokens = torch.cat([tokens, torch.ones_like(tokens[..., :1])], -1)  # for the biases
         shapes = [(hidden, 3), (2, hidden)]
         layers = [torch.stack([normal(one, generator=draw) / one[1] ** 0.5 for draw in draws]) for one in shapes]
-    encoded = encode(layers, tokens.mT)[-1].mT
+    encoded = layer_states(layers, tokens.mT)[-1].mT
     banks = [
         draw_prototypes(z, 4, generator=draw) if init == "data" else 0.1 * normal(4, 2, generator=draw)
         for (_, init, *_), z, draw in zip(cases, encoded, draws)
@@ -219,7 +219,9 @@ def ablation(
     tokens, banks, heat, eps, fixed = (one.to(device) for one in (tokens, torch.stack(banks), heat, eps, fixed))
     units = [token_variance(z) for z in encoded]
     layers, rows = [layer.to(device) for layer in layers], []
-    for step, now, prototypes in progress(descend(tokens, layers, banks, heat, eps, fixed, max(horizons), adam=adam)):
+    for step, now, prototypes in progress(
+        joint_descent(tokens, layers, banks, heat, eps, fixed, max(horizons), adam=adam)
+    ):
         for case, z, bank, unit in zip(cases, now, prototypes, units) if step in horizons else ():
             row = dict(zip(("q", "init", "eps", "seed"), case)) | {"step": step}
             row |= {"token variance": token_variance(z) / unit, "spread": spread(bank) / unit**0.5}
@@ -247,7 +249,7 @@ def race(
     eps, runs = torch.tensor(ratios, dtype=torch.float64).repeat(len(heat)), len(heat) * len(ratios)
     many, eye, banks = (one.repeat(runs, 1, 1) for one in (tokens, torch.eye(2, dtype=torch.float64), bank))
     attached, heats = torch.zeros(runs, dtype=torch.bool), heat.repeat_interleave(len(ratios))
-    for _, encoded, _ in descend(many, [eye], banks, heats, eps, attached, steps):
+    for _, encoded, _ in joint_descent(many, [eye], banks, heats, eps, attached, steps):
         last = encoded
     left = last.var(-2, correction=0).sum(-1) / tokens.var(0, correction=0).sum()
     return left.view(len(heat), len(ratios)), threshold

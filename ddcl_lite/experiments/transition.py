@@ -67,17 +67,24 @@ def rare_cluster(count: int = 500, share: float = 0.02, distance: float = 20.0, 
     return tokens
 
 
+def film_tokens(seed: int = 0, count: int = 250, dim: int = 16) -> Tensor:
+    """Token states of MiniLM on film reviews, drawn at random, their `dim` leading principal components: (count, dim).
+
+    float64; at most about 8,000. The seed draws the tokens, not the reviews.
+    """
+    states, mask, _ = encode(sentiment(300, seed=0).texts)
+    real = principal_components(states, mask, dim)[mask].double()
+    return real[torch.randperm(len(real), generator=torch.Generator().manual_seed(seed))[:count]]
+
+
 def three_clouds(seed: int = 0, device: str | torch.device = "cpu", count: int = 250) -> dict[str, Tensor]:
     """Tokens (count, D) by name, float64: the toy cloud, a skewed one, and real tokens in 16 principal components."""
     generator = torch.Generator().manual_seed(seed)
     skewed = torch.empty(count, 5, dtype=torch.float64).exponential_(generator=generator)
-    states, mask, _ = encode(sentiment(300, seed=0).texts, device=device)
-    real = principal_components(states, mask, 16)[mask].double()
-    drawn = torch.randperm(len(real), generator=generator)[:count].to(real.device)
     return {
         "four blobs, D = 2": four_blobs(count, seed).to(device),
         "exponential, D = 5": (skewed * torch.tensor([3.0, 2.0, 1.0, 1.0, 1.0], dtype=torch.float64)).to(device),
-        "film reviews, D = 16": real[drawn],
+        "film reviews, D = 16": film_tokens(seed, count).to(device),
     }
 
 
@@ -97,11 +104,12 @@ def measured_critical(
     logarithm of the bracket by 17. tokens (N, D). Raises ValueError for tokens that are all equal. Claim D6; chapter 5.
     """
     generator = torch.Generator().manual_seed(seed)
+    tokens = tokens.double() - tokens.double().mean(0)  # a bank of this size is below the resolution of float32
     variance, dim = token_variance(tokens), tokens.shape[-1]
     if variance == 0:
         raise ValueError("tokens: expected tokens that differ, got equal ones, which no bank can split")
     start = torch.randn(num_prototypes, dim, generator=generator, dtype=torch.float64).to(tokens)
-    start = tokens.mean(0) + 1e-6 * math.sqrt(variance / dim) * start
+    start = 1e-6 * math.sqrt(variance / dim) * start
     low, high = variance / dim, 8 * variance
     for _ in range(rounds):
         grid = torch.logspace(math.log10(low), math.log10(high), 18, dtype=torch.float64)
@@ -126,7 +134,7 @@ def _spreads(banks: Tensor) -> Tensor:
     return (banks - banks.mean(-2, keepdim=True)).square().sum(-1).mean(-1).sqrt()
 
 
-def follow(
+def quasistatic(
     tokens: Tensor,
     bank: Tensor,
     temperatures: Sequence[float],
@@ -135,11 +143,12 @@ def follow(
     seed: int = 0,
     progress: Callable[[Iterable], Iterable] = iter,
 ) -> Tensor:
-    """One bank led slowly through the temperatures, q detached: at each it is shaken, then comes to rest.
+    """One bank led slowly through the temperatures, q detached: at each it is shaken, then settles.
 
-    Rest is up to `steps` steps of `em_step`, fewer once no prototype moves by more than noise / 1000. The shaking is
-    normal noise of that standard deviation per feature, in token standard deviations: without it prototypes that
-    coincide would never part (claim D7). tokens (N, D), bank (K, D) -> banks (len(temperatures), K, D), each at rest.
+    Settling takes up to `steps` steps of `em_step`, fewer once no prototype moves by more than noise / 1000 (in token
+    standard deviations). Within about 0.1% of a splitting temperature a step is smaller than that long before rest. The
+    shaking is normal noise of standard deviation `noise` per feature, in the same unit: without it prototypes that
+    coincide would never part (claim D7). tokens (N, D), bank (K, D) -> banks (len(temperatures), K, D).
     Source: annealing as in Rose (1998); chapter 5.
     """
     generator, result = torch.Generator().manual_seed(seed), []
@@ -148,7 +157,7 @@ def follow(
         bank = bank + size * torch.randn(bank.shape, generator=generator, dtype=bank.dtype).to(bank.device)
         for step in range(steps):
             before, bank = bank, em_step(tokens, bank, temperature)
-            if step % 10 == 9 and (bank - before).abs().max() < 1e-3 * size:
+            if step % 10 == 9 and (bank - before).abs().max() <= 1e-3 * size:
                 break
         result.append(bank)
     return torch.stack(result)
@@ -159,6 +168,8 @@ def groups(tokens: Tensor, bank: Tensor, apart: float = APART) -> Tensor:
 
     Two are in one group if a chain of steps shorter than `apart` token standard deviations joins them.
     """
+    if len(bank) == 1:
+        return torch.zeros(1, dtype=torch.long, device=bank.device)
     tree = linkage(bank.detach().cpu().numpy(), "single")
     labels = fcluster(tree, apart * math.sqrt(token_variance(tokens)), "distance")
     return torch.from_numpy(labels).to(bank.device).long() - 1
@@ -171,7 +182,7 @@ def cascade(tokens: Tensor, banks: Tensor, temperatures: Sequence[float]) -> pd.
     largest splitting temperature of those groups that have a prototype to spare; 0 if none has. Chapter 5.
     """
     rows = []
-    for bank, temperature in zip(banks, temperatures):
+    for bank, temperature in zip(banks, temperatures, strict=True):
         group = groups(tokens, bank)
         size = torch.bincount(group)
         limits = splitting_temperatures(tokens, bank, temperature, None, detach_assignment=True)

@@ -38,7 +38,10 @@ def soft_centroids(
     tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """mu_n = sum_k q_nk p_k, shape (..., N, D); 0 for masked tokens."""
-    return decompose(tokens, prototypes, temperature, mask).centroids
+    tokens, prototypes, temperature, dtype = prepare(tokens, prototypes, temperature, mask)
+    with full_precision(tokens):
+        weights = torch.softmax(-squared_distances(tokens, prototypes) / temperature, -1)
+        return keep(weights @ prototypes, mask).to(dtype)
 
 
 def split(tokens: Tensor, prototypes: Tensor, weights: Tensor) -> Decomposition:

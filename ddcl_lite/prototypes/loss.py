@@ -9,6 +9,7 @@ from .assignment import assign, log_weights, moments, squared_distances
 from .dense import Decomposition
 from .inputs import (
     check_one_bank,
+    check_temperature,
     check_tokens,
     full_precision,
     keep,
@@ -95,10 +96,12 @@ def splitting_temperatures(
     tokens (..., N, D), one bank (K, D), a number T > 0 at which q is taken. Returns (K,), in units of squared distance;
     0 for a prototype without weight. With q attached and sum a r <= 0 there is no such temperature, only an answer at
     this T: inf where the group splits, 2 lambda_max > T sum a r, and 0 where it does not. For a bank collapsed onto the
-    tokens' mean: `critical_temperature`. No gradient. Source: ours (claim D7); chapter 5.
+    tokens' mean: `critical_temperature`. No gradient. Source: Rose (1998) for q detached, ours for q attached (claim
+    D7); chapter 5.
     """
     tokens = check_tokens(tokens, mask)
     check_one_bank(prototypes, tokens)
+    temperature = check_temperature(temperature, ())  # one for all
     dtype = working_dtype(tokens, prototypes)
     tokens, prototypes = tokens.detach().to(dtype), prototypes.detach().to(dtype)
     with full_precision(tokens):
@@ -130,17 +133,22 @@ def certified_usage(
     1 + the number of m with value < sum_{i >= m} lambda_i(C), value = W with q detached, L_q with q attached
 
     The flow never raises the value, and mean_n min_k |z_n - p_k|^2 <= L_q <= W. A bank that uses only m prototypes
-    costs at least as much as the best m means, and m means lie in a plane of dimension m - 1, so they cost at least
-    the eigenvalues of C from the m-th on. temperature: a number, or a whole schedule (steps,), of which the value at
-    the first is taken. Raises ValueError for a schedule that rises: then neither value need fall. Holds for the flow,
-    and, q detached, for descent with lr <= 1. Source: ours (claim D9); chapter 5.
+    costs at least as much as the best m means, and m means lie in a plane of dimension m - 1, so they cost at least the
+    eigenvalues of C from the m-th on: 0 beyond the D-th, so at most D + 1 is certified. temperature: a number, or a
+    whole schedule (steps,), of which the value at the first is taken. Raises ValueError for a schedule that rises: then
+    neither value need fall. Holds for the flow, and, q detached, for descent with lr <= 1. Source: ours (claim D9);
+    chapter 5.
     """
     if isinstance(temperature, Tensor) and temperature.dim() == 1:
-        if len(temperature) == 0 or bool((temperature.diff() > 0).any()):
+        if len(temperature) == 0:
+            raise ValueError("temperature: expected a schedule of at least one step, got none")
+        if not bool((temperature.diff() <= 0).all()):
             raise ValueError(
                 "temperature: expected a schedule that never rises: under heating W is no Lyapunov function"
             )
         temperature = temperature[0]
+    if mask is not None and not bool(mask.any()):
+        raise ValueError("mask: expected at least one real token, got none")
     rows = check_tokens(tokens, mask)
     rows = rows.flatten(0, -2) if mask is None else rows[mask]
     check_one_bank(prototypes, rows)

@@ -1,6 +1,7 @@
 """How a bank is trained: on its own or behind an encoder, fast or slow, cold or cooling."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from ..measures import min_separation, spread, token_variance, usage
 from .assignment import assign
 from .dense import Decomposition
 from .inputs import check_one_bank, check_tokens, full_precision, working_dtype
-from .loss import annealing_potential, decompose, free_energy
+from .loss import decompose, free_energy
 
 SHAPES = ("constant", "linear", "geometric")
 
@@ -33,7 +34,11 @@ def two_timescale_groups(
     Raises ValueError: a group is empty, a parameter is in both or twice in one, lr or ratio is not a finite number
     > 0. Source: DDCL-Attention (2604.03850), from a summary; chapter 6.
     """
-    groups = {"encoder_params": list(encoder_params), "prototype_params": list(prototype_params)}
+    groups = {"encoder_params": encoder_params, "prototype_params": prototype_params}
+    for name, params in groups.items():
+        if isinstance(params, Tensor):
+            raise ValueError(f"{name}: expected an iterable of parameters, got one tensor: write [parameter]")
+    groups = {name: list(params) for name, params in groups.items()}
     check_positive("lr", lr)
     check_positive("ratio", ratio)
     for name, params in groups.items():
@@ -52,7 +57,8 @@ def schedule(steps: int, start: float, end: float | None = None, shape: str = "g
     """Temperatures in units of the critical one, T/T_c, for each of `steps` steps: (steps,), float64.
 
     shape is "constant" (only start), "linear" or "geometric" (from start to end, both included). Multiply by
-    `critical_temperature`; one entry is a tensor, so that a compiled step takes the next without recompiling.
+    `float(critical_temperature(tokens))`; one entry is a tensor, so that a compiled step takes the next one without
+    recompiling.
     Raises ValueError for steps < 1, a ratio that is not a finite number > 0, an unknown shape, or an `end` that is
     missing or too much. Source: annealing as in Rose (1998); chapter 5.
     """
@@ -73,15 +79,15 @@ def schedule(steps: int, start: float, end: float | None = None, shape: str = "g
 def draw_prototypes(
     tokens: Tensor, count: int, mask: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """`count` different real tokens, drawn on the CPU without repetition: (..., N, D) -> (count, D), a copy.
+    """The states at `count` different real positions, drawn on the CPU: (..., N, D) -> (count, D), a detached copy.
 
     Raises ValueError for count < 1 or more than there are real tokens. Chapter 5.
     """
     tokens = check_tokens(tokens, mask)
     rows = tokens.flatten(0, -2) if mask is None else tokens[mask]
-    if not 1 <= count <= len(rows):
-        raise ValueError(f"count: expected 1 to {len(rows)}, the number of real tokens, got {count}")
-    return rows[torch.randperm(len(rows), generator=generator)[:count].to(rows.device)].clone()
+    if not isinstance(count, int) or not 1 <= count <= len(rows):
+        raise ValueError(f"count: expected an integer from 1 to {len(rows)}, the number of real tokens, got {count}")
+    return rows[torch.randperm(len(rows), generator=generator)[:count].to(rows.device)].detach().clone()
 
 
 @torch.no_grad()
@@ -98,9 +104,9 @@ def em_step(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mas
     tokens, prototypes = tokens.to(dtype), prototypes.to(dtype)
     with full_precision(tokens):
         weights = assign(tokens, prototypes, temperature, mask).flatten(0, -2)  # (n, K)
-        mass = weights.sum(0)[:, None]
-        means = weights.mT @ tokens.flatten(0, -2) / mass.clamp_min(torch.finfo(dtype).tiny)
-        return torch.where(mass > 0, means, prototypes).to(promoted)
+        mass, tiny = weights.sum(0)[:, None], torch.finfo(dtype).tiny
+        means = weights.mT @ tokens.flatten(0, -2) / mass.clamp_min(tiny)
+        return torch.where(mass >= tiny, means, prototypes).to(promoted)
 
 
 class Run(NamedTuple):
@@ -111,6 +117,7 @@ class Run(NamedTuple):
     history: dict[str, Tensor]
 
 
+@torch.enable_grad()
 def fit(
     tokens: Tensor,
     prototypes: Tensor,
@@ -125,17 +132,25 @@ def fit(
     every: int = 1,
     progress: Callable[[Iterable], Iterable] = iter,
 ) -> Run:
-    """Full-batch training of one bank (K, D), step i at temperatures[i]; inputs are copied, not changed.
+    """Full-batch training of one bank (K, D) on tokens (..., N, D) without padding, step i at temperatures[i].
+
+    Inputs are copied, not changed; no gradient reaches them.
 
     loss(parts, encoded) is what descends: by default L_q; `lambda parts, z: parts.variance` is V alone, and a task
     loss on the encoded tokens may be added. With an encoder, tokens -> encoder(tokens) is trained along, its rate
     being `ratio * lr`. With q detached and plain gradient descent, lr <= 1 lowers F at every step (claim D9).
 
-    The history holds, before each `every`-th step and after the last one: step, temperature, total, reconstruction,
-    variance, free_energy, potential (W), token_variance, spread, separation (distances: absolute) and usage.
+    The history holds, before each `every`-th step and after the last one (a record costs more than a step): step,
+    temperature, total, reconstruction, variance, free_energy, potential (W), token_variance, spread, separation
+    (distances: absolute) and usage.
     Raises ValueError as its parts do, and FloatingPointError when the loss is no longer finite. Chapters 4 to 6.
     """
     check_positive("lr", lr)
+    tokens, temperatures = tokens.detach(), torch.as_tensor(temperatures).detach()
+    if temperatures.dim() != 1 or len(temperatures) == 0:
+        raise ValueError(f"temperatures: expected (steps,) with steps >= 1, got shape {tuple(temperatures.shape)}")
+    if every < 1:
+        raise ValueError(f"every: expected an integer >= 1, got {every}")
     encoder = copy.deepcopy(encoder)
     bank = prototypes.detach().clone().requires_grad_()
     groups = [{"params": [bank], "lr": lr}]
@@ -148,7 +163,8 @@ def fit(
         parts = decompose(encoded, bank, temperature, None, detach_assignment)
         value = loss(parts, encoded)
         if not bool(torch.isfinite(value)):
-            raise FloatingPointError(f"the loss is {value.item()} at step {step}: try a smaller lr than {lr}")
+            cure = f"try a smaller lr than {lr}" if step else "before any step: check tokens, prototypes and loss"
+            raise FloatingPointError(f"the loss is {value.item()} at step {step}: {cure}")
         if step % every == 0 or step == len(temperatures):
             history.append({"step": step, **record(encoded.detach(), bank.detach(), temperature, parts)})
         return value
@@ -165,11 +181,12 @@ def fit(
 
 def record(tokens: Tensor, prototypes: Tensor, temperature: Tensor, parts: Decomposition) -> dict[str, float]:
     """One line of a history."""
+    energy = free_energy(tokens, prototypes, temperature).item()
     return {
         "temperature": float(temperature),
         **{name: getattr(parts, name).item() for name in ("total", "reconstruction", "variance")},
-        "free_energy": free_energy(tokens, prototypes, temperature).item(),
-        "potential": annealing_potential(tokens, prototypes, temperature).item(),
+        "free_energy": energy,
+        "potential": energy + float(temperature) * math.log(len(prototypes)),
         "token_variance": token_variance(tokens),
         "spread": spread(prototypes),
         "separation": min_separation(prototypes),
