@@ -37,6 +37,7 @@ def main() -> int:
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         print("The build failed: see the warnings above. No site was written.", file=sys.stderr)
         return 1
+    shutil.copytree(ROOT / "book" / "_static", BUILD / "html" / "_static", dirs_exist_ok=True)  # Sphinx may skip them
     print(f"\nThe book is built. Open {INDEX.relative_to(ROOT)}, that is {INDEX.as_uri()}")
     return 0
 

@@ -196,6 +196,7 @@ def test_annealing_agrees_with_itself_where_k_means_does_not():
         "annealed spread",
         "K-means mean",
         "K-means spread",
+        "K-means best",
         "ratio",
     ]
     assert (table["ratio"] <= 0.1).all() and (table["K-means spread"] > 1e-3).all()

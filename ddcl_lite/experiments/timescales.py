@@ -223,11 +223,10 @@ def ablation(
         joint_descent(tokens, layers, banks, heat, eps, fixed, max(horizons), adam=adam)
     ):
         for case, z, bank, unit in zip(cases, now, prototypes, units) if step in horizons else ():
-            row = dict(zip(("q", "init", "eps", "seed"), case)) | {"step": step}
-            row |= {"token variance": token_variance(z) / unit, "spread": spread(bank) / unit**0.5}
-            row |= {"usage": usage(dense.assign(z, bank, temperature))}
-            rows.append(row | {"loss": dense.decompose(z, bank, temperature).total.item()})
-    return pd.DataFrame(rows)
+            used, loss = usage(dense.assign(z, bank, temperature)), dense.decompose(z, bank, temperature).total.item()
+            rows.append((*case, step, token_variance(z) / unit, spread(bank) / unit**0.5, used, loss))
+    names = ["q", "init", "eps", "seed", "step", "token variance", "spread", "usage", "loss"]
+    return pd.DataFrame(rows, columns=names)
 
 
 def race(
@@ -237,7 +236,7 @@ def race(
     share of that at the start, and the predicted threshold in eps for each T, the latter in units of T_c.
 
     (r - 1 - log r) / (2 K lambda log(s/d)), with r = T_c/T, lambda the largest variance of the tokens, s = sqrt(T/4)
-    their standard deviation when T_c has come down to T, and d that of the bank at the start, in the leading direction.
+    the standard deviation at which growth ends, d that of the bank at the start, all along the leading direction.
     Four blobs, centred; K = 4; linear encoder. Source: ours; chapter 6.
     """
     tokens, generator = four_blobs(100, seed), torch.Generator().manual_seed(seed)
