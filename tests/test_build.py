@@ -29,6 +29,7 @@ def tree(tmp_path, monkeypatch):
         write(tmp_path / name, "one")
     for name, path in {"ROOT": "", "BUILD": "_build", "INDEX": "_build/html/index.html"}.items():
         monkeypatch.setattr(build, name, tmp_path / path)
+    write(tmp_path / "book/_static/book.css", "one")
     return tmp_path
 
 
