@@ -286,3 +286,25 @@ def test_a_docstring_is_rewritten_in_place():
     page = publish_doctree("\n".join(lines))
     assert [part.tagname for part in page] == ["paragraph", "literal_block", "paragraph"]
     assert page.astext() == f"Distances.\n\n{FORMULA}\n\nFrom *ours*."
+
+
+def test_ledger_rows_and_cards_lead_to_each_other():
+    app = SimpleNamespace(env=SimpleNamespace(found_docs={"chapters/03_decomposition", "book/claims"}))
+    ledger = {"pathto": lambda name: f"../{name}.html", "body": "<small>chapter 3</small><small>chapter 9</small>"}
+    site_extension.link_claims(app, "book/claims", "", ledger, None)
+    row = '<small><a href="../chapters/03_decomposition.html">chapter 3</a></small>'
+    assert ledger["body"] == row + "<small>chapter 9</small>"  # a chapter that is not there yet gets no link
+    chapter = {"pathto": lambda name: f"../{name}.html", "body": "<p><b>Claim D1.</b> as Claim D1 says</p>"}
+    site_extension.link_claims(app, "chapters/03_decomposition", "", chapter, None)
+    link = '<a href="../book/claims.html#claim-D1">Claim D1</a>'
+    assert chapter["body"] == f"<p><b>{link}.</b> as Claim D1 says</p>"
+
+
+def test_a_changed_style_sheet_reaches_the_site(tree, monkeypatch):
+    write(tree / "_build/html/index.html", "page")
+    monkeypatch.setattr(build.export, "main", lambda arguments: 0)
+    monkeypatch.setattr(build, "forget_stale_pages", lambda *_: None)
+    monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    write(tree / "book/_static/book.css", "two")
+    assert build.main() == 0
+    assert (tree / "_build/html/_static/book.css").read_text(encoding="utf-8") == "two"
