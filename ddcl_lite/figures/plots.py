@@ -46,7 +46,7 @@ def parallel_axis(token, prototypes, weights, total, reconstruction, variance):
         ax.plot(*point, mark, color=COLOURS[2], ms=9)
         ax.annotate(name, point, xytext=(9, 0), textcoords="offset points")
     ax.set(xlabel="feature 1", ylabel="feature 2", aspect="equal")
-    ax.margins(0.2)
+    ax.margins(0.3, 0.2)
     bar.bar(0, total, color=COLOURS[0], hatch="//", label="$L_q$")
     bar.bar(1, variance, bottom=reconstruction, color=COLOURS[1], hatch="..", label="$V$")
     bar.bar(1, reconstruction, color=COLOURS[2], label="$L_{OLS}$")
