@@ -37,9 +37,20 @@ def main() -> int:
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
         print("The build failed: see the warnings above. No site was written.", file=sys.stderr)
         return 1
-    shutil.copytree(ROOT / "book" / "_static", BUILD / "html" / "_static", dirs_exist_ok=True)  # Sphinx may skip them
+    finish()
     print(f"\nThe book is built. Open {INDEX.relative_to(ROOT)}, that is {INDEX.as_uri()}")
     return 0
+
+
+def finish() -> None:
+    """Copy the static files, which Sphinx skips if no page changed, and give the redirect at the root its icon.
+
+    Without one a browser asks the server for /favicon.ico, in vain.
+    """
+    shutil.copytree(ROOT / "book" / "_static", BUILD / "html" / "_static", dirs_exist_ok=True)
+    redirect, icon = INDEX.read_text(encoding="utf-8"), '<link rel="icon" href="_static/favicon.svg">\n'
+    if icon not in redirect:
+        INDEX.write_text(icon + redirect, encoding="utf-8")
 
 
 def fingerprint() -> str:
