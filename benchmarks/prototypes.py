@@ -15,11 +15,12 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from timing import machine_rates, peak_bytes, seconds, slope
+from timing import machine_rates, peak_bytes, seconds
 from torch import nn
 from vector_quantize_pytorch import VectorQuantize
 
 import ddcl_lite as dl
+from ddcl_lite.experiments.cost import exponent
 from ddcl_lite.figures import COLOURS, MARKERS, subplots
 from ddcl_lite.prototypes import dense
 
@@ -177,7 +178,7 @@ def main() -> None:
     print("\nWhole layers, one sequence of N tokens, D = 64, K = 64, forward, milliseconds:")
     print(layers.to_string(float_format="{:.2f}".format))
     for name in layers:
-        print(f"  {name}: time grows like N^{slope(list(layers.index), list(layers[name])):.2f}, ", end="")
+        print(f"  {name}: time grows like N^{exponent(list(layers.index), list(layers[name])):.2f}, ", end="")
         print(f"{layers[name].iloc[-1] / layers['DDCLAttention'].iloc[-1]:.2f}x DDCLAttention at N = {lengths[-1]}")
     if gpu:
         for bank in (64, 4096):

@@ -46,7 +46,7 @@ def peak_bytes(call: Callable, device: str) -> float:
         return torch.cuda.max_memory_allocated(device) - before
     try:
         ctypes.CDLL(None).malloc_trim(0)  # hand back what earlier calls left, so that it is not used again unseen
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
         before = status("VmRSS")
         call()
         return max(0, status("VmHWM") - before)
@@ -55,7 +55,7 @@ def peak_bytes(call: Callable, device: str) -> float:
 
 
 def status(field: str) -> int:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
+    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 
@@ -66,9 +66,3 @@ def machine_rates(device: str, dtype: torch.dtype) -> tuple[float, float]:
     b = torch.empty_like(a)
     product, copy = seconds([lambda: a @ a, lambda: b.copy_(a)], 5, device)
     return 2 * size**3 / product, 2 * a.numel() * a.element_size() / copy
-
-
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Least-squares slope of log y against log x: the exponent of growth."""
-    x, y = (torch.tensor(values, dtype=torch.float64).log() for values in (x, y))
-    return ((x - x.mean()) @ (y - y.mean()) / (x - x.mean()).square().sum()).item()

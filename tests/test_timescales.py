@@ -8,6 +8,7 @@ import torch
 
 from ddcl_lite import critical_temperature, tracking_distance
 from ddcl_lite.experiments import timescales as ts
+from ddcl_lite.experiments.cost import exponent
 from ddcl_lite.experiments.transition import four_blobs
 from ddcl_lite.prototypes import dense
 
@@ -110,7 +111,7 @@ def test_the_paths_are_what_they_say():
 
 def test_exponent_is_the_power():
     ratios = [0.1, 0.02, 0.003]
-    assert ts.exponent(ratios, [7 * ratio**0.25 for ratio in ratios]) == pytest.approx(0.25)
+    assert exponent(ratios, [7 * ratio**0.25 for ratio in ratios]) == pytest.approx(0.25)
 
 
 def test_the_quarter_power_at_the_crossing_against_a_run():

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from ..experiments import timescales, transition
+from ..experiments.cost import exponent
 from ..measures import spread, tracking_distance
 from ..prototypes import dense
 from ..prototypes.loss import critical_temperature
@@ -56,10 +57,10 @@ def tracking(seed, device):
     moved = (banks[:, -1] - extra[-1]).norm(dim=-1).max().item()
     weight = dense.assign(tokens @ encoders[0].mT, banks[0], 1.0)[:, -1].max().item()
     return [
-        Evidence("exponent of eps on an isolated branch", timescales.exponent(slow, branch), 0.9, 1.1),
+        Evidence("exponent of eps on an isolated branch", exponent(slow, branch), 0.9, 1.1),
         Evidence("smallest lag / (eps |H^-1 dP*/dtau|)", branch[0] / predicted, 0.95, 1.05),
-        Evidence("exponent, encoder trained on the same loss", timescales.exponent(joint, trained), 0.9, 1.1),
-        Evidence("exponent at the critical temperature", timescales.exponent(slow, crossing), 0.2, 0.3),
+        Evidence("exponent, encoder trained on the same loss", exponent(joint, trained), 0.9, 1.1),
+        Evidence("exponent at the critical temperature", exponent(slow, crossing), 0.2, 0.3),
         Evidence(
             "smallest lag there / leading order",
             crossing[0] / timescales.crossing_lag(tokens, half, slow[0], end),

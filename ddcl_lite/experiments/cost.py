@@ -1,6 +1,7 @@
 """What reading a sequence costs as it grows: prototypes against self-attention."""
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -23,8 +24,13 @@ class Cost(NamedTuple):
     def slope(self, values: list[float]) -> float:
         """Least-squares slope of log values against log length over the longer half: the exponent of growth."""
         half = len(self.lengths) // 2
-        x, y = (torch.tensor(v[half:], dtype=torch.float64).log() for v in (self.lengths, values))
-        return ((x - x.mean()) @ (y - y.mean()) / (x - x.mean()).square().sum()).item()
+        return exponent(self.lengths[half:], values[half:])
+
+
+def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+    """The least-squares slope of log y against log x: the power with which y grows."""
+    x, y = (torch.tensor(values, dtype=torch.float64).log() for values in (x, y))
+    return ((x - x.mean()) @ (y - y.mean()) / (x - x.mean()).square().sum()).item()
 
 
 def cost_of_length(lengths, device="cpu", dim=64, num_prototypes=16, repeats=5) -> dict[str, Cost]:

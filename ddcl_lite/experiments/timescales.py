@@ -127,13 +127,6 @@ def crossing_lag(tokens: Tensor, temperature: float, ratio: float, end: float) -
     return (2 * (1 - end) / end * ratio / math.pi) ** 0.25 / cubic**0.5
 
 
-def exponent(ratios: Sequence[float], distances: Sequence[float]) -> float:
-    """The slope of log distance against log ratio, by least squares."""
-    x, y = (torch.tensor(values, dtype=torch.float64).log() for values in (ratios, distances))
-    x = x - x.mean()
-    return ((x * y).sum() / x.square().sum()).item()
-
-
 # Who is alive when
 
 
