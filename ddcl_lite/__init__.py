@@ -1,7 +1,15 @@
 """ddcl_lite: prototypes that read tokens, tokens that attract each other, and what keeps either from collapsing."""
 
+from .meanfield.coupled import Coupled, Repulsive, Toeplitz
+from .meanfield.flow import Trajectory, integrate
+from .meanfield.harmonic import Harmonic
+from .meanfield.kernels import Exponential, Gauge, Rotary, RotaryQueriesKeys, SelfAttention, library_time
 from .measures import (
+    between_label_variance,
     checkup,
+    circle_wasserstein,
+    cluster_count,
+    covariance_spectrum,
     effective_rank,
     mean_cosine,
     min_separation,
@@ -11,6 +19,7 @@ from .measures import (
     token_variance,
     tracking_distance,
     usage,
+    within_label_variance,
 )
 from .notebook import setup
 from .prototypes.assignment import assign, soft_centroids
@@ -35,18 +44,32 @@ from .prototypes.training import Run, draw_prototypes, em_step, fit, schedule, t
 
 __all__ = [
     "AttentionPooling",
+    "Coupled",
     "DDCLAttention",
     "Decomposition",
+    "Exponential",
     "FirstTokenReadout",
+    "Gauge",
+    "Harmonic",
     "MeanReadout",
     "PerceiverReadout",
     "PrototypeReadout",
+    "Repulsive",
+    "Rotary",
+    "RotaryQueriesKeys",
     "Run",
+    "SelfAttention",
     "SlotAttentionReadout",
+    "Toeplitz",
+    "Trajectory",
     "annealing_potential",
     "assign",
+    "between_label_variance",
     "certified_usage",
     "checkup",
+    "circle_wasserstein",
+    "cluster_count",
+    "covariance_spectrum",
     "critical_temperature",
     "decompose",
     "draw_prototypes",
@@ -54,6 +77,8 @@ __all__ = [
     "em_step",
     "fit",
     "free_energy",
+    "integrate",
+    "library_time",
     "mean_cosine",
     "min_separation",
     "perplexity",
@@ -67,4 +92,5 @@ __all__ = [
     "tracking_distance",
     "two_timescale_groups",
     "usage",
+    "within_label_variance",
 ]

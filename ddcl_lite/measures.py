@@ -5,8 +5,10 @@ invariant to rotation and to the order of tokens; those of directions ignore sca
 raises ValueError for NaN or infinite tokens and where no token is left.
 """
 
+import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 
@@ -33,6 +35,61 @@ def effective_rank(tokens: Tensor, mask: Tensor | None = None) -> float:
     if values.sum() <= tokens.abs().max() * torch.finfo(tokens.dtype).eps * len(tokens):
         return 0.0
     return _exp_entropy(values / values.sum())
+
+
+def covariance_spectrum(tokens: Tensor, mask: Tensor | None = None) -> list[float]:
+    """Eigenvalues of cov(z) with 1/n, largest first: D numbers >= 0 whose sum is `token_variance`."""
+    rows = _rows(tokens, mask)
+    values = torch.linalg.svdvals(rows - rows.mean(0)).square() / len(rows)
+    return values.tolist() + [0.0] * (rows.shape[-1] - len(values))
+
+
+def cluster_count(tokens: Tensor, angle: float = 0.1, mask: Tensor | None = None) -> int:
+    """Number of clusters of directions: tokens closer than `angle` radians share one, and so do chains of them.
+
+    Single linkage, cut at the angle. Raises ValueError for an angle outside (0, pi]. Chapter 12.
+    """
+    if not 0 < angle <= np.pi:
+        raise ValueError(f"angle: expected radians in (0, pi], got {angle}")
+    rows = _directions(tokens, mask).double()
+    near = 2 * np.sin(angle / 2)  # as a distance: cosines lose the digits of small angles
+    linked = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist") < near
+    return int(connected_components(linked.cpu().numpy(), directed=False)[0])
+
+
+def within_label_variance(tokens: Tensor, labels: Tensor) -> float:
+    """Mean square distance of tokens (n, D) from the mean of those with the same label (n,): 0 if each label sits at
+    one point. Raises ValueError unless there is one label a token. Chapter 13."""
+    rows, groups = _grouped(tokens, labels)
+    means = groups @ rows / groups.sum(-1, keepdim=True)
+    return (rows - groups.mT @ means).square().sum(-1).mean().item()
+
+
+def between_label_variance(tokens: Tensor, labels: Tensor) -> float:
+    """`token_variance` less `within_label_variance`: how far the labels' means lie apart. Chapter 13."""
+    rows, groups = _grouped(tokens, labels)
+    means = groups.mT @ (groups @ rows / groups.sum(-1, keepdim=True))
+    return token_variance(means)
+
+
+def circle_wasserstein(angles: Tensor, others: Tensor) -> float:
+    """Wasserstein-1 distance, in radians, of two samples of angles (n,), (m,) on the circle.
+
+    min over c of the integral of |F - G - c| with F, G the distribution functions on [0, 2 pi): c is their weighted
+    median. Raises ValueError for empty or non-finite samples. Source: Rabin, Delon and Gousseau (2011); chapter 14.
+    """
+    for name, sample in (("angles", angles), ("others", others)):
+        if sample.dim() != 1 or len(sample) == 0 or not torch.isfinite(sample).all():
+            raise ValueError(f"{name}: expected at least one finite angle (n,), got shape {tuple(sample.shape)}")
+    first, second = (np.mod(sample.detach().double().cpu().numpy(), 2 * np.pi) for sample in (angles, others))
+    places = np.concatenate([first, second])
+    jumps = np.concatenate([np.full(len(first), 1 / len(first)), np.full(len(second), -1 / len(second))])
+    order = places.argsort()
+    gap = jumps[order].cumsum()  # F - G after each place
+    lengths = np.diff(places[order], append=places[order][0] + 2 * np.pi)
+    ranked = gap.argsort()
+    median = gap[ranked][np.searchsorted(lengths[ranked].cumsum(), np.pi)]
+    return float((np.abs(gap - median) * lengths).sum())
 
 
 def min_separation(prototypes: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> float:
@@ -154,6 +211,15 @@ def _directions(tokens: Tensor, mask: Tensor | None) -> Tensor:
     if (lengths == 0).any():
         raise ValueError("tokens: expected vectors with a direction, got a zero vector")
     return rows / lengths
+
+
+def _grouped(tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows (n, D), and which of them have each label, as numbers 0 and 1: (labels, n)."""
+    rows = _rows(tokens, None)
+    if labels.dim() not in (1, 2) or len(labels) != len(rows) or tokens.dim() != 2:
+        raise ValueError(f"labels: expected one for each of the {len(rows)} tokens, got shape {tuple(labels.shape)}")
+    _, index = torch.unique(labels.to(rows.device), dim=0, return_inverse=True)
+    return rows, torch.nn.functional.one_hot(index).to(rows).mT
 
 
 def _histogram(rows: Tensor) -> Tensor:

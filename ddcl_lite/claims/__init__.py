@@ -3,9 +3,24 @@
 `python -m ddcl_lite.claims [ID ...] [--seed S] [--device cpu|cuda] [--json]`
 """
 
-from . import codebook, decomposition, energy, force, layer, temperature, timescales  # registers their claims
+from . import (  # registers their claims
+    codebook,
+    decomposition,
+    energy,
+    flow,
+    force,
+    gauges,
+    labels,
+    layer,
+    metastability,
+    orbits,
+    signs,
+    temperature,
+    timescales,
+)
 from .cards import card, ledger
 from .registry import CLAIMS, VERDICTS, Claim, Evidence, Result, claim, find, sorted_ids
 
 __all__ = ["CLAIMS", "VERDICTS", "Claim", "Evidence", "Result", "card", "claim", "find", "ledger", "sorted_ids"]
-__all__ += ["codebook", "decomposition", "energy", "force", "layer", "temperature", "timescales"]
+__all__ += ["codebook", "decomposition", "energy", "flow", "force", "gauges", "labels", "layer", "metastability"]
+__all__ += ["orbits", "signs", "temperature", "timescales"]

@@ -2,6 +2,7 @@
 
 from .plots import intervals, parallel_axis, transition
 from .show import show
+from .spheres import spheres
 from .style import COLOURS, MARKERS, subplots
 
-__all__ = ["COLOURS", "MARKERS", "intervals", "parallel_axis", "show", "subplots", "transition"]
+__all__ = ["COLOURS", "MARKERS", "intervals", "parallel_axis", "show", "spheres", "subplots", "transition"]

@@ -6,16 +6,11 @@ prototypes, with the bias -|p_k|^2/T (claim D18). Written with queries [z, 1], k
 matrix is at most half as large as the tokens, two plain products take its place: they are faster there.
 """
 
-import math
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .inputs import full_precision, keep, prepare
-
-ROWS = 8  # the CPU kernel's backward pass runs in parallel over rows (batch x heads) only: give it this many,
-MIN_ROW = 128  # but none shorter than this
+from ..attention import attend, full_precision, widen
+from .inputs import keep, prepare
 
 
 def assign(tokens: Tensor, prototypes: Tensor, temperature: float | Tensor, mask: Tensor | None = None) -> Tensor:
@@ -97,42 +92,11 @@ def _attention(tokens: Tensor, centre: Tensor, weight: Tensor, bias: Tensor, val
     width = value.shape[-1]
     if 2 * weight.shape[-2] <= weight.shape[-1]:  # N x K is at most half the tokens: two plain products are faster
         weights = torch.softmax((tokens - centre) @ weight.mT + bias.mT, -1)
-        return (weights @ _widen(value))[..., :width]
+        return (weights @ widen(value))[..., :width]
     if tokens.device.type == "cpu" and value.shape == weight.shape and not bias.requires_grad:
-        return _fused(tokens - centre, weight, value, bias.mT)
+        return attend(tokens - centre, weight, value, bias.mT)
     query = tokens - centre  # fused kernels have no gradient for a bias, but they have one for a feature
-    query = _widen(torch.cat([query, query.new_ones(1).expand(*query.shape[:-1], 1)], -1))
-    key = _widen(torch.cat([weight, bias], -1))
-    padded = F.pad(value, (0, query.shape[-1] - width))  # and they want values as wide as keys
-    return _fused(query, key, padded, None)[..., :width]
-
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
-    """PyTorch's attention with leading dimensions folded into the (B, H) that its fused kernels want."""
-    length = query.shape[-2]
-    pieces = _pieces(query)
-    if pieces > 1:  # a few long rows become more, shorter ones
-        query = F.pad(query, (0, 0, 0, -length % pieces)).unflatten(-2, (pieces, -1))
-        key, value = key.unsqueeze(-3), value.unsqueeze(-3)
-        bias = None if bias is None else bias.unsqueeze(-3)
-    lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    rows = lead if len(lead) == 2 and pieces == 1 else (math.prod(lead), 1)
-
-    def fold(tensor):
-        return tensor.expand(*lead, -1, -1).reshape(*rows, *tensor.shape[-2:])
-
-    mask = None if bias is None else fold(bias)
-    out = F.scaled_dot_product_attention(fold(query), fold(key), fold(value), attn_mask=mask, scale=1.0)
-    out = out.reshape(*lead, query.shape[-2], value.shape[-1])
-    return out.flatten(-3, -2)[..., :length, :] if pieces > 1 else out
-
-
-def _pieces(query: Tensor) -> int:
-    if query.device.type != "cpu":
-        return 1
-    return max(1, min(ROWS // max(1, math.prod(query.shape[:-2])), query.shape[-2] // MIN_ROW))
-
-
-def _widen(features: Tensor) -> Tensor:
-    """Append zeros up to a multiple of 8 features: else CUDA falls back to a dense kernel, and CPUs slow down."""
-    return F.pad(features, (0, -features.shape[-1] % 8))
+    query = widen(torch.cat([query, query.new_ones(1).expand(*query.shape[:-1], 1)], -1))
+    key = widen(torch.cat([weight, bias], -1))
+    padded = widen(value, query.shape[-1])  # and they want values as wide as keys
+    return attend(query, key, padded)[..., :width]

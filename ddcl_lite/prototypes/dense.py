@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .inputs import full_precision, keep, mean_over_tokens, prepare
+from ..attention import full_precision
+from .inputs import keep, mean_over_tokens, prepare
 
 
 class Decomposition(NamedTuple):

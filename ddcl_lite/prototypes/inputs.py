@@ -103,11 +103,6 @@ def working_dtype(*tensors: Tensor) -> torch.dtype:
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-def full_precision(tokens: Tensor) -> torch.autocast:
-    """A context in which autocast leaves the dtypes chosen above alone."""
-    return torch.autocast(tokens.device.type, enabled=False)
-
-
 def keep(values: Tensor, mask: Tensor | None) -> Tensor:
     """Set rows (..., N, anything) of masked tokens to 0."""
     return values if mask is None else torch.where(mask[..., None], values, 0)

@@ -5,13 +5,13 @@ import math
 import torch
 from torch import Tensor
 
+from ..attention import full_precision
 from .assignment import assign, log_weights, moments, squared_distances
 from .dense import Decomposition
 from .inputs import (
     check_one_bank,
     check_temperature,
     check_tokens,
-    full_precision,
     keep,
     mean_over_tokens,
     prepare,

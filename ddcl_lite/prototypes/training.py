@@ -8,10 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..attention import full_precision
 from ..measures import min_separation, spread, token_variance, usage
 from .assignment import assign
 from .dense import Decomposition
-from .inputs import check_one_bank, check_tokens, full_precision, working_dtype
+from .inputs import check_one_bank, check_tokens, working_dtype
 from .loss import decompose, free_energy
 
 SHAPES = ("constant", "linear", "geometric")

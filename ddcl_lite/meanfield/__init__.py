@@ -1,0 +1,1 @@
+"""The second paper: tokens as particles on the sphere, the labels they keep, and where they end."""
