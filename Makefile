@@ -27,6 +27,7 @@ claims: .venv/ready  ## measure every claim of the book and print the evidence
 
 bench: .venv/ready  ## time the library against what one would write instead
 	@$(RUN) benchmarks/prototypes.py
+	@$(RUN) benchmarks/meanfield.py
 
 lint: .venv/ready  ## put the code into the house style
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

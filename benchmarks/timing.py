@@ -12,13 +12,14 @@ STATUS = Path("/proc/self/status")
 
 
 def seconds(calls: Sequence[Callable], repeats: int, device: str) -> list[float]:
-    """Median seconds of each call. The calls take turns, so that a busy machine slows all; the first turn warms up."""
+    """Median seconds of each call. The calls take turns, so that a busy machine slows all; the first turn warms up.
+    repeats = 0: one turn, without."""
     if torch.device(device).type == "cuda":
         with torch.cuda.device(device):
             turns = [[on_cuda(call) for call in calls] for _ in range(repeats + 1)]
     else:
         turns = [[on_cpu(call) for call in calls] for _ in range(repeats + 1)]
-    return [statistics.median(times) for times in zip(*turns[1:])]
+    return [statistics.median(times) for times in zip(*turns[min(1, repeats) :])]
 
 
 def on_cpu(call: Callable) -> float:

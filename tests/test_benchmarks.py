@@ -37,9 +37,16 @@ def test_bfloat16_is_the_same_computation_rounded(timing):
         assert (rounded - exact).norm() / (exact - shift).norm() < 0.05
 
 
-def test_the_prototype_benchmark_compares_all_contestants():
-    command = [sys.executable, "benchmarks/prototypes.py", "--small", "--repeats", "1", "--device", "cpu"]
+CONTESTANTS = {
+    "prototypes": ("fused", "as written", "cdist", "two products", "MultiheadAttention", "VectorQuantize", "N^"),
+    "meanfield": ("fused", "n x n", "KeOps", "Harmonic", "n^"),
+}
+
+
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_the_benchmarks_compare_all_contestants(name):
+    command = [sys.executable, f"benchmarks/{name}.py", "--small", "--repeats", "1", "--device", "cpu"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    for name in ("fused", "as written", "cdist", "two products", "MultiheadAttention", "VectorQuantize", "N^"):
-        assert name in done.stdout, name
+    for contestant in CONTESTANTS[name]:
+        assert contestant in done.stdout, contestant

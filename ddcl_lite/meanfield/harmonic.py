@@ -70,6 +70,12 @@ class Harmonic(Kernel):
 
         return Field(drift, energy)
 
+    def pairs(self, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
+        """h of every two tokens, cut like the energy, (..., n, n): for `dense`."""
+        weights, dim = self.expansion(tokens.shape[-1]), tokens.shape[-1]
+        look = features(tokens, len(weights))
+        return look.mT @ (_repeat(_antiderivative(weights, self.beta, dim), tokens) * look)
+
 
 def features(tokens: Tensor, degree: int) -> Tensor:
     """Real harmonics up to `degree` of tokens (..., n, D) in D = 2 or 3 dimensions: (..., M, n).

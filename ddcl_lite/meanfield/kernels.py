@@ -93,7 +93,7 @@ class Exponential(Kernel):
         return torch.exp(self.beta * (u @ u.mT - 1)) / self.beta
 
 
-class SelfAttention(Exponential):
+class SelfAttention(Kernel):
     """Normalised self-attention (SA): x_i' = P_x sum_j softmax_j(beta <x_i, x_j>) x_j, labels without effect.
 
     The USA drift with each token's speed divided by its Z_i = (1/n) sum_j exp(beta (<x_i, x_j> - 1)), so the energy of
