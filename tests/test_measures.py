@@ -2,18 +2,28 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 
 from ddcl_lite import (
     assign,
+    between_label_variance,
     checkup,
+    circle_wasserstein,
+    cluster_count,
+    covariance_spectrum,
     effective_rank,
     mean_cosine,
     min_separation,
     perplexity,
     resultant_length,
+    token_variance,
     usage,
+    within_label_variance,
 )
 
 MEASURES = [resultant_length, mean_cosine, effective_rank]
@@ -166,7 +176,7 @@ def test_usage_by_q_counts_a_prototype_that_one_real_token_touches():
     assert usage(weights, torch.tensor([True, True, False]), hard=False) == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("measure", [*MEASURES, usage, perplexity])
+@pytest.mark.parametrize("measure", [*MEASURES, usage, perplexity, covariance_spectrum])
 def test_bad_input(measure):
     with pytest.raises(ValueError, match="expected finite numbers"):
         measure(torch.tensor([[1.0, torch.nan]]))
@@ -176,7 +186,7 @@ def test_bad_input(measure):
         measure(torch.ones(3, 2), torch.ones(3))
 
 
-@pytest.mark.parametrize("measure", [resultant_length, mean_cosine])
+@pytest.mark.parametrize("measure", [resultant_length, mean_cosine, cluster_count])
 def test_a_zero_vector_has_no_direction(measure):
     with pytest.raises(ValueError, match="zero vector"):
         measure(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
@@ -188,3 +198,141 @@ def test_a_checkup_wants_weights_that_belong_to_the_tokens_and_the_bank(scene):
         checkup(tokens, bank, torch.ones(3, 20, 5) / 5)
     with pytest.raises(ValueError, match="^tokens: expected a floating-point tensor .* got list"):
         mean_cosine([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("n, dim", [(20, 4), (3, 5), (1, 3)])
+def test_covariance_spectrum_is_that_of_the_matrix(n, dim):
+    tokens = torch.randn(n, dim, dtype=torch.float64) + 3
+    covariance = torch.from_numpy(np.atleast_2d(np.cov(tokens.numpy().T, bias=True)))
+    values = covariance_spectrum(tokens)
+    assert len(values) == dim and values == sorted(values, reverse=True) and min(values) >= 0
+    assert values == pytest.approx(torch.linalg.eigvalsh(covariance).flip(0).tolist(), abs=1e-13)
+    assert sum(values) == pytest.approx(token_variance(tokens), abs=1e-13)
+
+
+def test_covariance_spectrum_is_invariant_to_rotation_order_and_place_and_counts_real_tokens_alone():
+    tokens, mask = torch.randn(3, 7, 4, dtype=torch.float64), torch.rand(3, 7) > 0.4
+    values = covariance_spectrum(tokens, mask)
+    assert covariance_spectrum(torch.where(mask[..., None], tokens, torch.nan), mask) == values
+    assert covariance_spectrum(tokens[mask][torch.randperm(mask.sum())] @ rotation(4) - 5) == pytest.approx(values)
+    assert covariance_spectrum(3 * tokens, mask) == pytest.approx([9 * value for value in values])
+    assert covariance_spectrum(torch.ones(5, 3)) == [0, 0, 0]
+
+
+def on_circle(*angles):
+    angles = torch.tensor(angles, dtype=torch.float64)
+    return torch.stack([angles.cos(), angles.sin()], -1)
+
+
+def test_cluster_count_of_known_clouds():
+    assert cluster_count(on_circle(0, 0.05, 2, 2.05, 4)) == 3
+    assert cluster_count(on_circle(0, 0.09, 0.18, 0.27, 0.36)) == 1  # a chain
+    assert cluster_count(on_circle(0, 0.101)) == 2 and cluster_count(on_circle(0, 0.099)) == 1
+    assert cluster_count(on_circle(6.25, 0.05), 0.1) == 1  # round the corner
+    assert cluster_count(on_circle(0, math.pi - 1e-3), math.pi) == 1
+    assert cluster_count(on_circle(0, 1e-7), 2e-7) == 1 and cluster_count(on_circle(0, 1e-7), 5e-8) == 2
+    assert cluster_count(torch.ones(1, 3)) == cluster_count(torch.ones(9, 3)) == 1
+    assert cluster_count(torch.cat([torch.eye(4), -torch.eye(4)])) == 8
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 25), dim=st.integers(2, 5), angle=st.floats(0.01, math.pi), seed=st.integers(0, 10_000))
+def test_cluster_count_is_that_of_growing_each_cluster_from_one_token(n, dim, angle, seed):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(n, dim, generator=generator, dtype=torch.float64)
+    unit = tokens / tokens.norm(dim=-1, keepdim=True)
+    near = torch.acos((unit @ unit.mT).clamp(-1, 1)) < angle
+    left, count = set(range(n)), 0
+    while left:
+        count, grown = count + 1, [left.pop()]
+        while grown:
+            one = grown.pop()
+            joined = {other for other in left if near[one, other]}
+            left -= joined
+            grown += joined
+    assert cluster_count(tokens, angle) == count
+    turned = tokens[torch.randperm(n, generator=generator)] @ rotation(dim)
+    assert cluster_count(turned * torch.rand(n, 1, generator=generator).double().clamp_min(0.1), angle) == count
+
+
+@pytest.mark.parametrize("angle", [0, -0.1, 3.2, math.nan, math.inf])
+def test_cluster_count_wants_an_angle(angle):
+    with pytest.raises(ValueError, match=r"^angle: expected radians in \(0, pi\], got"):
+        cluster_count(torch.ones(3, 2), angle)
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 30), values=st.integers(1, 5), pairs=st.booleans(), seed=st.integers(0, 10_000))
+def test_label_variances_are_sums_over_labels_and_invariant(n, values, pairs, seed):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+    labels = torch.randint(values, (n, 2) if pairs else (n,), generator=generator) * 0.1
+    groups = {}
+    for token, label in zip(tokens.numpy(), labels.tolist()):
+        groups.setdefault(str(label), []).append(token)
+    middle = tokens.numpy().mean(0)
+    within = sum(((np.array(group) - np.mean(group, 0)) ** 2).sum() for group in groups.values()) / n
+    between = sum(len(group) * ((np.mean(group, 0) - middle) ** 2).sum() for group in groups.values()) / n
+    order, turn = torch.randperm(n, generator=generator), rotation(3)
+    for measure, expected in ((within_label_variance, within), (between_label_variance, between)):
+        assert measure(tokens, labels) == pytest.approx(expected, abs=1e-13)
+        assert measure(tokens[order] @ turn + 2, -labels[order]) == pytest.approx(expected, abs=1e-13)
+    total = within_label_variance(tokens, labels) + between_label_variance(tokens, labels)
+    assert total == pytest.approx(token_variance(tokens), abs=1e-13)
+
+
+def test_label_variances_at_the_ends():
+    tokens = torch.randn(6, 3)
+    assert within_label_variance(tokens, torch.arange(6)) == pytest.approx(0, abs=1e-12)
+    assert between_label_variance(tokens, torch.zeros(6)) == pytest.approx(0, abs=1e-12)
+    assert within_label_variance(tokens[[0, 0, 1, 1]], torch.tensor([5, 5, -2, -2])) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", [within_label_variance, between_label_variance])
+def test_label_variances_want_one_label_a_token(measure):
+    for labels in (torch.ones(4), torch.tensor(1.0), torch.ones(5, 1, 1)):
+        with pytest.raises(ValueError, match="^labels: expected one for each of the 5 tokens, got shape"):
+            measure(torch.ones(5, 3), labels)
+    with pytest.raises(ValueError, match="^labels: expected one for each"):
+        measure(torch.ones(2, 5, 3), torch.ones(10))
+    with pytest.raises(ValueError, match="^tokens: expected finite numbers"):
+        measure(torch.full((5, 3), torch.nan), torch.ones(5))
+
+
+def by_assignment(first, second):
+    """The best matching of two samples whose points are repeated until there are equally many."""
+    size = math.lcm(len(first), len(second))
+    one, other = (sample.repeat_interleave(size // len(sample)).numpy() for sample in (first, second))
+    gap = np.abs(one[:, None] - other[None]) % (2 * math.pi)
+    cost = np.minimum(gap, 2 * math.pi - gap)
+    return cost[linear_sum_assignment(cost)].mean()
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(1, 9), m=st.integers(1, 9), wide=st.sampled_from([0.1, 3.0, 100.0]), seed=st.integers(0, 10_000))
+def test_circle_wasserstein_is_the_best_matching(n, m, wide, seed):
+    generator = torch.Generator().manual_seed(seed)
+    one, other = (wide * torch.randn(size, generator=generator, dtype=torch.float64) for size in (n, m))
+    distance = circle_wasserstein(one, other)
+    assert distance == pytest.approx(by_assignment(one, other), abs=1e-12)
+    turn = torch.randn((), generator=generator)
+    assert circle_wasserstein(other + turn, one.flip(0) + turn + 4 * math.pi) == pytest.approx(distance, abs=1e-11)
+    assert circle_wasserstein(-one, -other) == pytest.approx(distance, abs=1e-12)
+    assert circle_wasserstein(one, one[torch.randperm(n, generator=generator)]) == pytest.approx(0, abs=1e-12)
+
+
+def test_circle_wasserstein_of_known_samples():
+    zero = torch.zeros(3)
+    assert circle_wasserstein(zero, torch.tensor([math.pi])) == pytest.approx(math.pi, rel=1e-6)
+    assert circle_wasserstein(torch.tensor([0.1]), torch.tensor([2 * math.pi - 0.1])) == pytest.approx(0.2, rel=1e-5)
+    grid = torch.arange(1000).double() * (2 * math.pi / 1000)
+    assert circle_wasserstein(grid, zero) == pytest.approx(math.pi / 2, rel=1e-5)
+    assert circle_wasserstein(grid, grid + math.pi / 1000) == pytest.approx(math.pi / 1000)
+    assert circle_wasserstein(torch.tensor([0, 3]), torch.tensor([3, 0])) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("bad", [torch.ones(0), torch.ones(2, 2), torch.tensor(1.0), torch.tensor([1.0, torch.nan])])
+def test_circle_wasserstein_names_the_bad_sample(bad):
+    for name, samples in (("angles", (bad, torch.ones(2))), ("others", (torch.ones(2), bad))):
+        with pytest.raises(ValueError, match=rf"^{name}: expected at least one finite angle \(n,\), got shape"):
+            circle_wasserstein(*samples)

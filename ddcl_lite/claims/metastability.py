@@ -1,1 +1,93 @@
-"""U13."""
+"""U13: how long several clusters last before they are one."""
+
+import math
+
+import numpy as np
+import torch
+
+from ..experiments.metastability import (
+    cluster_radius,
+    first_time,
+    growth_rates,
+    last_merges,
+    merge_time,
+    separation,
+    staircase,
+    two_clusters,
+)
+from ..meanfield.kernels import Exponential
+from ..meanfield.sphere import uniform
+from .registry import Evidence, claim
+
+OBTUSE, ACUTE = 2 * math.pi / 3, math.pi / 3
+
+
+@claim(
+    "U13",
+    "Tokens stay in several clusters for exponentially long times before they collapse (a summary of the paper).",
+    "holds",
+    "Exponential in beta, relative to the time in which clusters form. Two clusters phi apart take about "
+    "exp(beta (1 - cos phi))/(beta sin(phi)^2) in the library unit, whatever their masses, while the rate at which "
+    "clusters form falls only like a power of beta. In the papers' unit both times are e^-beta times as long: there "
+    "clusters less than a right angle apart merge sooner as beta grows, and only the ratio to the time of formation "
+    "grows exponentially. From a uniform start, too, the angle of the last two clusters tells when they merge.",
+    12,
+)
+def lifetimes(seed, device):
+    draw = torch.Generator().manual_seed(seed)
+    size, heavy = (int(torch.randint(2, 6, (), generator=draw)) for _ in range(2))
+    evidence, several, radii = [], [], []
+    for beta in (2, 4, 6, 8):
+        expected = merge_time(beta, OBTUSE)
+        evidence.append(Evidence(f"beta = {beta}: from 2 pi/3 to 0.1 rad, quadrature, library unit", expected))
+        ratio = simulated(beta, two_clusters(OBTUSE).to(device))[0] / expected
+        evidence.append(Evidence(f"beta = {beta}: simulated over quadrature", ratio, at_least=0.999, at_most=1.001))
+        if beta < 8:
+            tokens = two_clusters(OBTUSE, (size, size), spread=0.05, seed=seed).to(device)
+            time, end = simulated(beta, tokens)
+            several.append(time / expected)
+            radii.append((cluster_radius(end[:size]) / cluster_radius(tokens[:size])).item())
+    unequal = simulated(4, two_clusters(OBTUSE, (1, heavy)).to(device), 1)[0] / merge_time(4, OBTUSE)
+    evidence += [
+        Evidence(f"two times {size} tokens, 0.05 rad of spread, beta = 2, 4, 6: least ratio", min(several), 0.98),
+        Evidence("the largest", max(several), at_most=1.02),
+        Evidence("spread left at the end, of that at the start, beta = 4, 6", max(radii[1:]), at_most=1e-6),
+        Evidence(f"masses 1 : {heavy}, beta = 4: ratio", unequal, at_least=0.999, at_most=1.001),
+    ]
+    return [*evidence, *exponents(), *last_steps(seed, device)]
+
+
+def simulated(beta, tokens, first=None):
+    """When the clusters, the first one of `first` tokens (default: half), are 0.1 rad apart; and the tokens then."""
+    first = first or len(tokens) // 2
+    return first_time(Exponential(beta), tokens, lambda x: bool(separation(x, first) <= 0.1))
+
+
+def exponents(low=16, high=32):
+    """Growth of logarithms per unit of beta, between two large betas; theory: 1 - cos phi, and -cos phi, for large."""
+    times = {angle: np.log([merge_time(beta, angle) for beta in (low, high)]) for angle in (OBTUSE, ACUTE)}
+    rates = np.log([growth_rates(beta, 3).max() for beta in (low, high)])
+    raw, per_beta = np.array([low, high]), 1 / (high - low)
+    slope = {
+        "2 pi/3, times the fastest rate of formation on S^2 (for large beta 1.5)": times[OBTUSE] + rates,
+        "pi/3, times the same (for large beta 0.5)": times[ACUTE] + rates,
+        "pi/3, in the raw unit (for large beta -0.5)": times[ACUTE] - raw,
+    }
+    bounds = [(1.3, 1.6), (0.3, 0.6), (-0.7, -0.4)]
+    return [
+        Evidence(f"growth of log lifetime per unit of beta, {name}", np.diff(values)[0] * per_beta, *bound)
+        for (name, values), bound in zip(slope.items(), bounds)
+    ]
+
+
+def last_steps(seed, device, beta=4, runs=4):
+    """From uniform starts on S^2: the last merge, predicted from the angle of two tight clusters long before."""
+    times = np.geomspace(5, 4000, 48).tolist()
+    merges = last_merges(beta, staircase(beta, uniform(runs, 32, 3, seed=seed, device=device), times))
+    early = [merge.predicted / merge.after for merge in merges]
+    late = [merge.predicted / merge.before for merge in merges]
+    return [
+        Evidence(f"uniform starts, d = 3, n = 32, beta = 4, {runs} runs: two tight clusters seen in", len(merges), 1),
+        Evidence("predicted end of the last two over the last record that shows two: least", min(early), 0.98),
+        Evidence("predicted end over the first record that shows one: largest", max(late), at_most=1.02),
+    ]

@@ -17,6 +17,11 @@ def spheres(panels: dict, view=(-60, 25), columns: int | None = None, size: floa
     floats in [0, 1] (a wheel of colours that closes: labels on a ring). view is (azimuth, elevation) in degrees of the
     eye. Filled points face the eye, hollow ones lie behind; the equator and the axis (the last coordinate) are drawn.
     """
+    for title, (points, values) in panels.items():
+        if np.ndim(points) != 2 or np.shape(points)[1] not in (2, 3):
+            raise ValueError(f"{title}: expected points (n, 2) or (n, 3), got shape {np.shape(points)}")
+        if values is not None and np.shape(values) != (len(points),):
+            raise ValueError(f"{title}: expected one value a point, {len(points)}, got shape {np.shape(values)}")
     columns = columns or len(panels)
     rows = math.ceil(len(panels) / columns)
     fig, axes = subplots(rows, columns, figsize=(2.3 * columns, 2.5 * rows), squeeze=False)

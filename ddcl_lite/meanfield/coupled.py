@@ -8,7 +8,8 @@ from torch import Tensor
 from .kernels import Field, Kernel, _finite, _needed
 from .sphere import describe, tangent
 
-ENTRIES = 2**22  # pairs of tokens looked at together
+ENTRIES = 2**18  # pairs of tokens looked at together: they fit a cache
+KEPT = 2048  # up to so many labels, the matrix of couplings is computed once
 
 
 class Coupled(Kernel):
@@ -29,14 +30,14 @@ class Coupled(Kernel):
 
     def field(self, tokens: Tensor, labels: Tensor | None) -> Field:
         labels, n = _needed(self, labels), tokens.shape[-2]
-        _check_symmetry(self.name, self.matrix(labels[:2048], labels[:2048], tokens))
-        rows = min(n, max(1, ENTRIES * n // max(1, tokens[..., 0].numel() * n)))
-        whole = self.matrix(labels, labels, tokens) if rows == n else None
+        first = self.matrix(labels[:KEPT], labels[:KEPT], tokens)
+        _check_symmetry(self.name, first)
+        rows = max(1, ENTRIES // max(1, tokens[..., 0].numel()))
 
         def weights(x: Tensor) -> Iterator[Tensor]:
             """Rows of a_ij exp(beta (<x_i, x_j> - 1)), block by block."""
-            for block in torch.arange(n, device=x.device).split(rows):
-                coupling = self.matrix(labels[block], labels, x) if whole is None else whole
+            for block in (slice(start, start + rows) for start in range(0, n, rows)):
+                coupling = first[block] if n <= KEPT else self.matrix(labels[block], labels, x)
                 yield coupling * torch.exp(self.beta * (x[..., block, :] @ x.mT - 1))
 
         def drift(x):

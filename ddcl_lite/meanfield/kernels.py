@@ -130,7 +130,10 @@ class Rotary(Exponential):
     def __init__(self, beta: float, phases: Tensor | Callable[[Tensor], Tensor]):
         super().__init__(beta)
         if not callable(phases):
-            phases = torch.as_tensor(phases)
+            try:
+                phases = torch.as_tensor(phases)
+            except (TypeError, ValueError, RuntimeError):
+                raise ValueError(f"phases: expected frequencies (P,) or a function, got {phases!r}") from None
             if phases.dim() != 1 or len(phases) == 0 or not torch.isfinite(phases).all():
                 raise ValueError(f"phases: expected finite frequencies (P,) or a function, got {describe(phases)}")
         self.phases = phases
@@ -141,7 +144,7 @@ class Rotary(Exponential):
         if callable(self.phases):
             angles = _finite("phases", self.phases(labels), tokens)
         elif labels.dim() == 1:
-            angles = labels.to(tokens)[:, None] * self.phases.to(tokens)
+            angles = labels.double()[:, None] * self.phases.double().to(labels.device)
         else:
             raise ValueError(f"labels: frequencies need one number a token, (n,), got shape {tuple(labels.shape)}")
         if angles.dim() != 2 or len(angles) != len(labels):
@@ -151,8 +154,8 @@ class Rotary(Exponential):
         return angles
 
     def frame(self, tokens: Tensor, labels: Tensor | None) -> tuple[Callable, Callable]:
-        angles = self.angles(tokens, labels)
-        cos, sin = angles.cos(), angles.sin()
+        angles = self.angles(tokens, labels)  # in float64 for frequencies: positions are large, angles are not
+        cos, sin = angles.cos().to(tokens), angles.sin().to(tokens)
         return lambda x: _rotate(x, cos, sin), lambda u: _rotate(u, cos, -sin)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from scipy.optimize import brentq
 from scipy.special import i0e, i1e
 from torch import Tensor
@@ -19,6 +20,8 @@ def orbit(kernel: Exponential, labels: Tensor, point: Tensor) -> Tensor:
 
     Their energy is 1/(2 beta), the largest there is. Source: USA-AV (2605.30229), summary; chapters 14 and 15.
     """
+    if not isinstance(kernel, Exponential):
+        raise ValueError(f"kernel: expected Rotary or Gauge, got {kernel!r}")
     tokens = check_tokens(point[None]).expand(len(labels), -1)
     return kernel.frame(tokens, labels)[1](tokens)
 
@@ -38,20 +41,27 @@ def quantiles(density: Callable[[np.ndarray], np.ndarray], levels: Tensor) -> Te
     if not ((levels >= 0) & (levels <= 1)).all():
         raise ValueError("levels: expected numbers in [0, 1]")
     cumulative = np.concatenate([[0.0], values.cumsum() / values.sum()])
-    rising = np.concatenate([[True], values > 0])  # where the density is 0 there is nothing to invert
-    angles = np.interp(levels.detach().cpu().double().numpy(), cumulative[rising], edges[rising])
-    return torch.as_tensor(np.minimum(angles, np.nextafter(2 * np.pi, 0))).to(levels)
+    bins = np.flatnonzero(values)  # where the density is 0 there is nothing to invert
+    ends = np.stack([bins, bins + 1], -1).ravel()
+    angles = torch.as_tensor(np.interp(levels.detach().cpu().double().numpy(), cumulative[ends], edges[ends]))
+    dtype = levels.dtype if levels.is_floating_point() else torch.float64
+    below = torch.nextafter(torch.tensor(2 * np.pi, dtype=dtype), torch.tensor(0.0, dtype=dtype))
+    return angles.to(dtype).clamp_max(below.item()).to(levels.device)
 
 
 def householder(targets: Tensor, point: Tensor) -> Tensor:
     """Reflections G_i with G_i g_i = u for any targets g (n, D) and point u (D,): a gauge that encodes the map g.
 
-    G = 1 - 2 w w^T/|w|^2 with w = g - u, the identity where g = u; then g = G u is a maximiser of `Gauge`: (n, D, D).
-    Source: ours, for claim U7; chapter 15.
+    G = 1 - 2 w w^T/|w|^2 with w = g - u, the identity where g = u to rounding: (n, D, D). Then g = G u is a maximiser
+    of `Gauge`. Source: ours, for claim U7; chapter 15.
     """
-    difference = check_tokens(targets) - check_tokens(point[None])
+    targets, point = (F.normalize(check_tokens(x), dim=-1) for x in (targets, point[None]))
+    total = targets + point  # w is orthogonal to it, but for rounding: take that away
+    share = ((targets - point) * total).sum(-1, keepdim=True) / total.square().sum(-1, keepdim=True).clamp_min(1e-30)
+    difference = targets - point - share * total
     length = difference.norm(dim=-1, keepdim=True)
-    direction = torch.where(length > 0, difference / length.clamp_min(torch.finfo(length.dtype).tiny), 0)
+    apart = length > 8 * torch.finfo(length.dtype).eps
+    direction = torch.where(apart, difference / length.clamp_min(torch.finfo(length.dtype).tiny), 0)
     return torch.eye(targets.shape[-1]).to(targets) - 2 * direction[:, :, None] * direction[:, None, :]
 
 
@@ -82,7 +92,11 @@ def latitude_balance(mean: float) -> float:
     """
     if not -1 < mean < 0.5:
         raise ValueError(f"mean: expected -1 < c < 1/2 (from 1/2 on, consensus is the maximum), got {mean}")
-    return brentq(lambda t: (1 - mean) * (i0e(t) - i1e(t)) - i1e(t) / t, 1e-9, 1e3)
+
+    def slope(t):
+        return (1 - mean) * (i0e(t) - i1e(t)) - i1e(t) / t
+
+    return brentq(slope, 1e-9, 10 + 3 / (1 + mean)) if slope(1e-9) > 0 else 0.0
 
 
 def fourier_means(profile: Callable[[Tensor], Tensor], highest: int = 32) -> Tensor:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 OFF = 1e-4  # how far |x| may be from 1
+SALT = 2026  # so that noise drawn after torch.manual_seed(seed) is not parallel to the tokens of the same seed
 
 
 def uniform(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, device="cpu") -> Tensor:
@@ -18,7 +19,8 @@ def uniform(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, devi
     """
     if len(shape) == 0 or shape[-1] < 2 or min(shape) < 1:
         raise ValueError(f"shape: expected sizes >= 1 that end with a dimension D >= 2, got {shape}")
-    points = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed + SALT)
+    points = torch.randn(*shape, generator=generator, dtype=torch.float64)
     return F.normalize(points, dim=-1).to(device, dtype)
 
 
@@ -86,8 +88,8 @@ def check_labels(labels: Tensor | None, tokens: Tensor) -> Tensor | None:
 def positive(name: str, value) -> float:
     """Return the value as a float. Raises ValueError unless it is a finite number > 0."""
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name}: expected a number, got {value!r}") from None
     if not 0 < number < math.inf:
         raise ValueError(f"{name}: expected a finite number > 0, got {value}")
