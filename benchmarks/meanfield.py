@@ -11,6 +11,7 @@ import argparse
 import math
 import shutil
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -56,9 +57,9 @@ class KeOps(Kernel):
 
 
 def contestants(dim: int) -> dict[str, Kernel]:
-    """By name; KeOps only where there is a compiler for it."""
+    """By name; KeOps only where it and a compiler for it are."""
     kernels = {"fused": dl.Exponential(BETA), "n x n": Matrix(BETA)}
-    if shutil.which("c++") or shutil.which("g++"):
+    if find_spec("pykeops") and (shutil.which("c++") or shutil.which("g++")):
         kernels["KeOps"] = KeOps(BETA)
     return kernels | ({"Harmonic": dl.Harmonic(BETA)} if dim == 3 else {})
 
@@ -94,13 +95,21 @@ def compare(count, dim, device, repeats) -> list[dict]:
     rows = {name: dict(n=count, D=dim, contestant=name) for name in kernels}
     exact = exact_sum(tokens)
     projected = sphere.tangent(tokens[:256].double(), exact)
-    for name, kernel in kernels.items():  # the first call compiles what there is to compile
-        rows[name]["error"] = float((forward(kernel, tokens)[:256] - projected).norm() / exact.norm())
+    for name, kernel in list(kernels.items()):  # the first call compiles what there is to compile
+        try:
+            error = (forward(kernel, tokens)[:256] - projected).norm() / exact.norm()
+            forward_backward(kernel, tokens[: min(count, 1024)])
+        except torch.cuda.OutOfMemoryError:
+            del kernels[name]
+            continue
+        rows[name]["error"] = float(error)
     once = {name: seconds([partial(forward, kernel, tokens)], 0, device)[0] for name, kernel in kernels.items()}
     quick = [name for name in kernels if once[name] <= SLOW]
     for name in kernels.keys() - quick:
         rows[name]["forward ms"] = 1e3 * once[name]
     for column, run in RUNS.items():
+        if column == "both" and count > 32768:  # the n x n form would need three matrices
+            quick = [name for name in quick if name != "n x n"]
         calls = [partial(run, kernels[name], tokens) for name in quick]
         for name, time, call in zip(quick, seconds(calls, repeats, device), calls):
             rows[name][f"{column} ms"] = 1e3 * time

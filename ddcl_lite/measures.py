@@ -60,16 +60,13 @@ def cluster_count(tokens: Tensor, angle: float = 0.1, mask: Tensor | None = None
 def within_label_variance(tokens: Tensor, labels: Tensor) -> float:
     """Mean square distance of tokens (n, D) from the mean of those with the same label (n,): 0 if each label sits at
     one point. Raises ValueError unless there is one label a token. Chapter 13."""
-    rows, groups = _grouped(tokens, labels)
-    means = groups @ rows / groups.sum(-1, keepdim=True)
-    return (rows - groups.mT @ means).square().sum(-1).mean().item()
+    rows, means = _label_means(tokens, labels)
+    return (rows - means).square().sum(-1).mean().item()
 
 
 def between_label_variance(tokens: Tensor, labels: Tensor) -> float:
     """`token_variance` less `within_label_variance`: how far the labels' means lie apart. Chapter 13."""
-    rows, groups = _grouped(tokens, labels)
-    means = groups.mT @ (groups @ rows / groups.sum(-1, keepdim=True))
-    return token_variance(means)
+    return token_variance(_label_means(tokens, labels)[1])
 
 
 def circle_wasserstein(angles: Tensor, others: Tensor) -> float:
@@ -79,8 +76,9 @@ def circle_wasserstein(angles: Tensor, others: Tensor) -> float:
     median. Raises ValueError for empty or non-finite samples. Source: Rabin, Delon and Gousseau (2011); chapter 14.
     """
     for name, sample in (("angles", angles), ("others", others)):
-        if sample.dim() != 1 or len(sample) == 0 or not torch.isfinite(sample).all():
-            raise ValueError(f"{name}: expected at least one finite angle (n,), got shape {tuple(sample.shape)}")
+        if not isinstance(sample, Tensor) or sample.dim() != 1 or not len(sample) or not torch.isfinite(sample).all():
+            got = tuple(sample.shape) if isinstance(sample, Tensor) else type(sample).__name__
+            raise ValueError(f"{name}: expected a tensor of at least one finite angle (n,), got {got}")
     first, second = (np.mod(sample.detach().double().cpu().numpy(), 2 * np.pi) for sample in (angles, others))
     places = np.concatenate([first, second])
     jumps = np.concatenate([np.full(len(first), 1 / len(first)), np.full(len(second), -1 / len(second))])
@@ -213,13 +211,16 @@ def _directions(tokens: Tensor, mask: Tensor | None) -> Tensor:
     return rows / lengths
 
 
-def _grouped(tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows (n, D), and which of them have each label, as numbers 0 and 1: (labels, n)."""
+def _label_means(tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows (n, D), and for each of them the mean of those with the same label (n, D)."""
     rows = _rows(tokens, None)
-    if labels.dim() not in (1, 2) or len(labels) != len(rows) or tokens.dim() != 2:
-        raise ValueError(f"labels: expected one for each of the {len(rows)} tokens, got shape {tuple(labels.shape)}")
-    _, index = torch.unique(labels.to(rows.device), dim=0, return_inverse=True)
-    return rows, torch.nn.functional.one_hot(index).to(rows).mT
+    if not isinstance(labels, Tensor) or labels.dim() not in (1, 2) or len(labels) != len(rows) or tokens.dim() != 2:
+        got = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"labels: expected a tensor with one for each of the {len(rows)} tokens (n, D), got {got}")
+    index = torch.unique(labels.to(rows.device), dim=0, return_inverse=True)[1]
+    count = index.bincount().to(rows)[:, None]
+    means = rows.new_zeros(len(count), rows.shape[-1]).index_add(0, index, rows) / count
+    return rows, means[index]
 
 
 def _histogram(rows: Tensor) -> Tensor:

@@ -164,3 +164,14 @@ def test_a_figure_of_spheres_can_be_shown():
 def test_spheres_say_what_they_expect(points, values, message):
     with pytest.raises(ValueError, match="here: " + message):
         spheres({"here": (points, values)})
+
+
+def test_spheres_tell_true_from_false_by_colour():
+    fig = spheres({"here": (uniform(4, 3), np.array([True, False, True, False]))})
+    faces = {
+        tuple(face[:3])
+        for group in fig.axes[0].collections
+        for face in [*group.get_facecolors(), *group.get_edgecolors()]
+    }
+    assert len(faces) >= 2
+    plt.close(fig)

@@ -23,7 +23,7 @@ from ddcl_lite import (
     library_time,
 )
 from ddcl_lite.meanfield import flow
-from ddcl_lite.meanfield.sphere import exponential, pull_back, tangent, uniform
+from ddcl_lite.meanfield.sphere import exponential, pull_back, ring, shaken, tangent, uniform
 
 
 def swap(labels):
@@ -338,3 +338,39 @@ def test_cuda_agrees_with_the_cpu(name):
     there = integrate(kernel, x.cuda(), labels.cuda(), 2.0, step=0.05, states=3)
     here = integrate(kernel, x, labels, 2.0, step=0.05, states=3)
     assert there.tokens.is_cuda and farthest(there.tokens.cpu(), here.tokens) < 1e-10
+
+
+@pytest.mark.parametrize("states", [2, 65])
+def test_a_hopeless_horizon_is_refused_early_however_many_states_are_recorded(states, monkeypatch):
+    monkeypatch.setattr(flow, "MAX_STEPS", 2000)
+    monkeypatch.setattr(flow, "EARLY", 20)
+    count, advance = [], flow._advance
+    monkeypatch.setattr(flow, "_advance", lambda *rest: count.append(1) or advance(*rest))
+    with pytest.raises(RuntimeError, match="^beta = 1: time 1e\\+06 would take over 2,000 steps"):
+        integrate(Exponential(1.0), scene()[0], time=1e6, states=states)
+    assert len(count) < 100
+
+
+def test_times_and_orders_of_every_type():
+    x = scene()[0]
+    for time in (3, np.float32(3.0), torch.tensor(3.0), torch.tensor(3)):
+        assert integrate(Exponential(1.0), x, time=time, states=2).times.tolist() == [0, 3]
+    for bad in (None, "soon", True, float("nan"), -1.0, [], [1.0, 1.0], [2.0, 1.0]):
+        with pytest.raises(ValueError, match="^time: "):
+            integrate(Exponential(1.0), x, time=bad)
+    for bad in (True, [4], 3, 4.0):
+        with pytest.raises(ValueError, match="^order: expected 1, 2 or 4"):
+            integrate(Exponential(1.0), x, time=1.0, order=bad)
+    with pytest.raises(ValueError, match="^tokens: expected at least one cloud"):
+        integrate(Exponential(1.0), x.expand(0, -1, -1), time=1.0)
+
+
+def test_shaking_is_tangent_and_not_the_noise_of_the_tokens_seed():
+    x = uniform(2000, 3, seed=5)
+    moved = shaken(x, 0.01, seed=5)
+    move = moved - x
+    assert (moved.norm(dim=-1) - 1).abs().max() < 1e-15
+    assert move.square().mean().sqrt().item() == pytest.approx(0.01 * (2 / 3) ** 0.5, rel=0.05)
+    torch.manual_seed(5)
+    assert (x * torch.randn_like(x)).sum(-1).mean().abs() < 0.1  # a seed used twice draws other numbers
+    assert ring(4).tolist() == pytest.approx([0, math.pi / 2, math.pi, 3 * math.pi / 2])

@@ -125,7 +125,7 @@ def test_blocks_of_tokens_equal_the_whole(dim, block, monkeypatch):
     )
     torch.testing.assert_close(kernel.drift(x), drift, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(kernel.energy(x), energy, rtol=1e-13, atol=0)
-    assert max(seen) == block
+    assert max(seen) == max(1, block // 2)  # of two clouds together
 
 
 @pytest.mark.parametrize("lead", [(0,), (3,), (2, 1, 3)])

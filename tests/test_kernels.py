@@ -285,7 +285,7 @@ def test_a_coupled_sum_in_blocks_equals_the_whole(name, entries, monkeypatch):
     whole = kernel.drift(x, labels), kernel.energy(x, labels)
     rows = []
     matrix = Coupled.matrix
-    monkeypatch.setattr(coupled, "ENTRIES", entries)
+    monkeypatch.setitem(coupled.ENTRIES, "cpu", entries)
     monkeypatch.setattr(Coupled, "matrix", lambda self, a, *rest: rows.append(len(a)) or matrix(self, a, *rest))
     for kept in (13, 12):  # the couplings of all labels held, or computed again block by block
         monkeypatch.setattr(coupled, "KEPT", kept)
@@ -634,3 +634,19 @@ def test_the_switch_to_fused_attention_is_seamless(monkeypatch):
     fused = Exponential(6.0).drift(x)
     monkeypatch.setattr(kernels, "FEW", 1000)
     torch.testing.assert_close(Exponential(6.0).drift(x), fused, rtol=1e-11, atol=1e-15)
+
+
+def test_positions_are_turned_in_full_precision():
+    """Generalised phases and frequencies alike: a position near 1e5 loses nothing to float32."""
+    x, labels = uniform(6, 3, dtype=torch.float32), torch.arange(6) + 100_000
+    standard = Rotary(2.0, [1.0]).drift(x, labels)
+    general = Rotary(2.0, lambda labels: labels.double()[:, None]).drift(x, labels)
+    exact = Rotary(2.0, [1.0]).drift(x.double(), labels)
+    assert torch.equal(standard, general) and standard.dtype == torch.float32
+    assert (standard - exact).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("phases", [None, "abc", [[1.0]], []])
+def test_phases_that_are_none(phases):
+    with pytest.raises(ValueError, match="^phases: expected"):
+        Rotary(1.0, phases)

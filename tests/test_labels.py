@@ -9,7 +9,7 @@ from scipy.special import iv
 import ddcl_lite as dl
 from ddcl_lite.experiments import labels
 from ddcl_lite.meanfield import dense
-from ddcl_lite.meanfield.sphere import uniform
+from ddcl_lite.meanfield.sphere import shaken, uniform
 
 INDEX = torch.arange(4).repeat_interleave(3)
 
@@ -81,11 +81,11 @@ def test_gathering_refuses_a_batch_and_a_flow_without_energy():
 
 def test_shaking_stays_on_the_sphere_near_the_start_and_repeats():
     start = uniform(500, 3, seed=4)
-    moved, again, other = (labels.shaken(start, 0.01, seed) for seed in (0, 0, 1))
+    moved, again, other = (shaken(start, 0.01, seed) for seed in (0, 0, 1))
     assert torch.equal(moved, again) and not torch.equal(moved, other)
     torch.testing.assert_close(moved.norm(dim=-1), torch.ones(500, dtype=torch.float64))
     assert (moved - start).norm(dim=-1).square().mean().sqrt().item() == pytest.approx(0.01 * 2**0.5, rel=0.1)
-    assert torch.equal(labels.shaken(start, 0.0), torch.nn.functional.normalize(start, dim=-1))
+    assert torch.equal(shaken(start, 0.0), torch.nn.functional.normalize(start, dim=-1))
 
 
 @pytest.mark.parametrize("beta, repulsion", [(2.0, 0.3), (2.0, 0.1), (0.7, 0.45), (3.0, -0.2)])
@@ -145,6 +145,29 @@ def test_no_cloud_beats_the_repulsive_maximum_and_evenly_spread_labels_reach_it(
     angles = torch.arange(12, dtype=torch.float64).repeat(6) * (2 * math.pi / 12)
     even = torch.stack([angles.cos(), angles.sin()], -1)
     assert dl.Repulsive(1.0).energy(even, where).item() == pytest.approx(largest, rel=1e-9)
+
+
+def test_no_graph_comes_closer_to_the_repulsive_maximum_than_the_bound():
+    for beta, count in ((1.0, 24), (3.0, 5), (0.5, 2)):
+        where = (torch.arange(count) + 0.5) / count
+        bound = labels.least_graph_gap(beta, where)
+        ratio = math.exp(-1 / count)  # the symbol of the matrix is at least (1 - r)/(1 + r)
+        largest = labels.largest_repulsive_energy(beta, where)
+        spread = 1 - iv(0, beta) * math.exp(-beta)
+        assert bound > spread * (1 - ratio) / (1 + ratio) / (2 * beta * count)
+        start = uniform(50, count, 2, seed=5)
+        end = dl.integrate(dl.Repulsive(beta), start, where, time=[50], tolerance=1e-3)
+        gaps = largest - end.energy
+        assert (gaps > bound).all() and gaps[-1].min() < 8 * bound, "and the bound is of the right size"
+    alone = torch.zeros(1)
+    gap = labels.largest_repulsive_energy(2.0, alone) - dl.Repulsive(2.0).energy(uniform(1, 2), alone).item()
+    assert labels.least_graph_gap(2.0, alone) == pytest.approx(gap)
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(2), torch.rand(3, 2), torch.zeros(0)])
+def test_the_bound_wants_distinct_labels(wrong):
+    with pytest.raises(ValueError, match="labels: expected distinct numbers"):
+        labels.least_graph_gap(1.0, wrong)
 
 
 @pytest.mark.parametrize("turns", [0, -1, 1.5, True])

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from ddcl_lite import Exponential, Gauge, Rotary, Toeplitz, circle_wasserstein, integrate
+from ddcl_lite import (
+    Exponential,
+    Gauge,
+    Rotary,
+    RotaryQueriesKeys,
+    SelfAttention,
+    Toeplitz,
+    circle_wasserstein,
+    integrate,
+)
 from ddcl_lite.meanfield import dense
 from ddcl_lite.meanfield.maximizers import (
     fourier_means,
@@ -295,9 +304,61 @@ def test_the_signed_laplacian_of_a_small_matrix():
     assert torch.equal(signed_laplacian(coupling), torch.tensor([[-1.0, 1.0], [1.0, -1.0]]))
 
 
-@pytest.mark.parametrize("coupling", [torch.ones(3), torch.ones(2, 3), torch.ones(2, 2, 2), torch.eye(2) * math.nan])
+@pytest.mark.parametrize("coupling", [torch.ones(3), torch.ones(2, 3), torch.eye(2) * math.nan])
 def test_bad_couplings(coupling):
-    with pytest.raises(ValueError, match="^coupling: expected a finite square matrix, got shape"):
+    with pytest.raises(ValueError, match="^coupling: expected finite square matrices, got shape"):
         signed_laplacian(coupling)
-    with pytest.raises(ValueError, match="^coupling: expected a symmetric matrix"):
+    with pytest.raises(ValueError, match="^coupling: expected symmetric matrices"):
         signed_laplacian(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("side", [1, -1])
+def test_householder_near_its_point_and_near_its_antipode(side, dtype):
+    point, noise = uniform(1, 3, seed=3, dtype=dtype)[0], uniform(9, 3, seed=4, dtype=dtype)
+    gaps = 10.0 ** -torch.arange(9, dtype=dtype)[:, None]
+    targets = torch.nn.functional.normalize(side * point + gaps * noise, dim=-1)
+    reached = (householder(targets, point) @ targets[..., None])[..., 0]
+    assert (reached - point).norm(dim=-1).max() < 20 * torch.finfo(dtype).eps
+
+
+def test_what_has_no_maximisers_or_no_energy_says_so():
+    labels, point = torch.arange(5), uniform(1, 3)[0]
+    with pytest.raises(ValueError, match="^energy: RotaryQueriesKeys has none"):
+        orbit(RotaryQueriesKeys(1.0, [1.0]), labels, point)
+    with pytest.raises(ValueError, match="^kernel: expected Rotary or Gauge"):
+        orbit(SelfAttention(1.0), labels, point)
+    for kernel in (RotaryQueriesKeys(1.0, [1.0]), SelfAttention(1.0)):
+        with pytest.raises(ValueError, match="^energy: .* has none"):
+            dense.energy(kernel, uniform(5, 3), labels)
+
+
+def test_the_dense_form_checks_its_input_and_ignores_autocast():
+    x, labels = uniform(5, 3, dtype=torch.float32), torch.arange(5)
+    kernel = Rotary(1.0, [1.0])
+    for bad, message in ((2 * x, "^tokens: expected unit vectors"), (x[:4], "^labels: expected one label for each")):
+        for function in (dense.energy, dense.drift):
+            with pytest.raises(ValueError, match=message):
+                function(kernel, bad, labels)
+    with pytest.raises(ValueError, match="^tokens: expected one cloud"):
+        dense.rates(kernel, x[None], labels)
+    plain = dense.drift(kernel, x, labels)
+    assert not plain.requires_grad
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(dense.drift(kernel, x, labels), plain)
+
+
+def test_signed_laplacians_in_a_batch_and_heights_off_the_sphere():
+    couplings = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    couplings = couplings + couplings.mT
+    assert torch.equal(signed_laplacian(couplings)[1, 2], signed_laplacian(couplings[1, 2]))
+    for call in (lambda: latitude_energy(1.0, 2.0), lambda: latitude_circle(torch.arange(3), -1.1)):
+        with pytest.raises(ValueError, match=r"^height: expected a number in \[-1, 1\]"):
+            call()
+
+
+def test_quantiles_of_whole_numbers_and_of_single_precision():
+    flat = lambda angles: np.ones_like(angles)  # noqa: E731
+    assert quantiles(flat, torch.tensor([0, 1])).tolist() == pytest.approx([0, 2 * math.pi])
+    assert quantiles(flat, torch.ones(1)).item() < 2 * math.pi
+    assert latitude_balance(0.5 - 1e-16) == 0

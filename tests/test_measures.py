@@ -291,9 +291,9 @@ def test_label_variances_at_the_ends():
 @pytest.mark.parametrize("measure", [within_label_variance, between_label_variance])
 def test_label_variances_want_one_label_a_token(measure):
     for labels in (torch.ones(4), torch.tensor(1.0), torch.ones(5, 1, 1)):
-        with pytest.raises(ValueError, match="^labels: expected one for each of the 5 tokens, got shape"):
+        with pytest.raises(ValueError, match="^labels: expected a tensor with one for each of the 5 tokens"):
             measure(torch.ones(5, 3), labels)
-    with pytest.raises(ValueError, match="^labels: expected one for each"):
+    with pytest.raises(ValueError, match="^labels: expected a tensor with one for each"):
         measure(torch.ones(2, 5, 3), torch.ones(10))
     with pytest.raises(ValueError, match="^tokens: expected finite numbers"):
         measure(torch.full((5, 3), torch.nan), torch.ones(5))
@@ -334,5 +334,5 @@ def test_circle_wasserstein_of_known_samples():
 @pytest.mark.parametrize("bad", [torch.ones(0), torch.ones(2, 2), torch.tensor(1.0), torch.tensor([1.0, torch.nan])])
 def test_circle_wasserstein_names_the_bad_sample(bad):
     for name, samples in (("angles", (bad, torch.ones(2))), ("others", (torch.ones(2), bad))):
-        with pytest.raises(ValueError, match=rf"^{name}: expected at least one finite angle \(n,\), got shape"):
+        with pytest.raises(ValueError, match=rf"^{name}: expected a tensor of at least one finite angle \(n,\), got"):
             circle_wasserstein(*samples)

@@ -1,16 +1,18 @@
 """Orbits of rotary kernels, laws put on them, and the states of rotated queries and keys, against other formulas."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import iv
+from scipy.stats import vonmises
 
 from ddcl_lite import Exponential, Rotary, RotaryQueriesKeys, circle_wasserstein
 from ddcl_lite.experiments import orbits
 from ddcl_lite.meanfield import dense, sphere
-from ddcl_lite.meanfield.maximizers import orbit, quantiles
+from ddcl_lite.meanfield.maximizers import orbit
 
 POINT = torch.tensor([0.48, 0.64, 0.6], dtype=torch.float64)
 
@@ -77,11 +79,19 @@ def test_convergence_keeps_its_bounds_and_repeats():
     assert not table.equals(orbits.convergence((16, 128), draws=8, seed=3))
 
 
-def test_what_is_no_law_and_what_is_no_map():
+def test_a_target_has_its_analytic_distribution_function():
+    levels = orbits.midpoints(500)
+    for how in ("labels", "phases"):
+        kernel, labels = orbits.realise("one bump", levels, how)
+        angles = orbits.orbit_angles(kernel, orbit(kernel, labels, POINT), labels)
+        below = vonmises.cdf(angles, 2) - vonmises.cdf(0, 2)
+        np.testing.assert_allclose(below, levels, atol=1e-6)
+    below = vonmises.cdf(orbits.reference("one bump"), 2) - vonmises.cdf(0, 2)
+    np.testing.assert_allclose(below, orbits.midpoints(orbits.REFERENCE), atol=1e-6)
+
+
+def test_what_is_no_map():
     levels = orbits.midpoints(4)
-    for density in (np.cos, lambda angle: 0 * angle, lambda angle: np.log(angle - 1)):
-        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="density: .* no probability law"):
-            quantiles(density, levels)
     with pytest.raises(ValueError, match=r"levels: expected numbers in \[0, 1\]"):
         orbits.realise("one bump", 2 * levels)
     undefined = Rotary(1.0, lambda labels: (labels - 0.5).sqrt()[:, None])
@@ -100,8 +110,25 @@ def test_the_twisted_state_rests_and_has_its_rates(n, beta):
     rates = orbits.twisted_rates(beta, n)
     torch.testing.assert_close(dense.rates(kernel, tokens, labels), rates.sort(descending=True).values)
     assert rates[0] == 0
-    second = rates.sort(descending=True).values[1].item()
-    assert orbits.second_rates(kernel, tokens[None], labels) == pytest.approx([second])
+    assert orbits.top_rates(kernel, tokens[None], labels) == pytest.approx([rates[1:].max().item()])
+
+
+def test_the_top_rate_leaves_out_turning_wherever_the_tokens_are():
+    tokens, labels = sphere.uniform(2, 12, 2, seed=5), orbits.full_turn(12)
+    for kernel in (Exponential(3.0), RotaryQueriesKeys(3.0, [1.0])):
+        angles = torch.atan2(tokens[..., 1], tokens[..., 0])
+        for top, at in zip(orbits.top_rates(kernel, tokens, labels), angles):
+            slopes = torch.autograd.functional.jacobian(partial(circle_drift, kernel, labels), at)
+            assert slopes.sum(-1).abs().max() < 1e-12  # turning
+            aside = torch.linalg.qr(torch.eye(12, dtype=torch.float64)[:, :11] - 1 / 12)[0]
+            assert top == pytest.approx(torch.linalg.eigvals(aside.T @ slopes @ aside).real.max().item())
+
+
+def circle_drift(kernel, labels, angles):
+    """The drift in angles, as written in the chapter."""
+    turned = angles + labels if isinstance(kernel, RotaryQueriesKeys) else angles
+    weights = torch.exp(kernel.beta * ((turned[:, None] - turned).cos() - 1))
+    return (weights * (angles - angles[:, None]).sin()).mean(-1)
 
 
 def test_the_rates_in_the_limit_are_bessel_functions():

@@ -10,13 +10,13 @@ from scipy.optimize import brentq
 from scipy.special import iv
 
 from ddcl_lite.experiments import signs
-from ddcl_lite.meanfield import dense
+from ddcl_lite.meanfield import coupled, dense
 from ddcl_lite.meanfield.coupled import Coupled, Toeplitz
 from ddcl_lite.meanfield.flow import integrate
 from ddcl_lite.meanfield.maximizers import latitude_balance, latitude_circle, latitude_energy, signed_laplacian
-from ddcl_lite.meanfield.sphere import uniform
+from ddcl_lite.meanfield.sphere import ring, uniform
 
-RING = signs.ring(24)
+RING = ring(24)
 POINT = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
 
 
@@ -34,10 +34,12 @@ def test_drawn_couplings_have_the_lowest_eigenvalue_asked_for(size):
         assert vector.sum().abs() < 1e-12 and vector.norm().item() == pytest.approx(1)
 
 
-def test_an_ensemble_is_its_couplings_one_by_one():
+@pytest.mark.parametrize("entries", [2**18, 40])
+def test_couplings_in_a_batch_are_themselves_one_by_one(entries, monkeypatch):
+    monkeypatch.setitem(coupled.ENTRIES, "cpu", entries)
     a = signs.random_couplings(4, 5, torch.zeros(4, dtype=torch.float64))
     x, index = uniform(4, 2, 5, 3, seed=1), torch.arange(5)
-    together = signs.Ensemble(1.3, a[:, None])
+    together = signs.coupled(1.3, a[:, None])
     for r in range(4):
         alone = Coupled(1.3, lambda i, j, r=r: a[r][i, j])
         torch.testing.assert_close(together.drift(x, index)[r], alone.drift(x[r], index))
@@ -52,12 +54,10 @@ def test_what_is_not_symmetric_or_not_finite_is_refused():
     with pytest.raises(ValueError, match="profile: expected a symmetric coupling"):
         integrate(Toeplitz(1.0, lambda t: 1 + 0.01 * t.sin()), x, RING)
     with pytest.raises(ValueError, match="coupling: expected a symmetric coupling"):
-        signs.Ensemble(1.0, torch.randn(2, 24, 24)).drift(uniform(2, 24, 3), index)
-    with pytest.raises(ValueError, match="couplings: expected finite matrices"):
-        signs.Ensemble(1.0, torch.full((2, 24, 24), math.nan))
-    with pytest.raises(ValueError, match="couplings: expected finite matrices"):
-        signs.Ensemble(1.0, torch.eye(24))
-    with pytest.raises(ValueError, match="coupling: expected a symmetric matrix"):
+        signs.coupled(1.0, torch.randn(2, 24, 24)).drift(uniform(2, 24, 3), index)
+    with pytest.raises(ValueError, match="coupling: expected a tensor of finite numbers"):
+        signs.coupled(1.0, torch.full((2, 24, 24), math.nan)).drift(uniform(2, 24, 3), index)
+    with pytest.raises(ValueError, match="coupling: expected symmetric matrices"):
         signed_laplacian(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
     with pytest.raises(ValueError, match="dim"):
         signs.first_unstable(4)

@@ -14,7 +14,9 @@ from ..experiments.gauges import (
     encoding,
     geometries,
     leaving_speed,
+    point,
     resultant_laws,
+    resultant_lengths,
     spots,
     start_share,
     turn_mean,
@@ -71,12 +73,16 @@ def universality(seed, device):
         Evidence("KS test of r^2/4: p", float(test.pvalue), at_least=P_VALUE),
         Evidence("mean miss (4/3)", miss.mean().item(), at_least=4 / 3 - error, at_most=4 / 3 + error),
     ]
-    for degrees in (60, 85):
-        angle = math.radians(degrees)
-        start = kernel.frame(goals, labels)[1](around(pole, angle, 32, 16, seed=seed))
+    aside = point(*torch.tensor([[math.cos(math.radians(80))], [2 * math.pi * draw(seed)]]).double())[0].to(device)
+    for setting, goal, degrees, least, most in (
+        ("within 85 degrees of the targets", pole, 85, None, 85),
+        ("within 5 degrees of a common place 80 degrees from them", aside, 5, 75, 85),  # so within 85, but not averaged
+    ):
+        start = kernel.frame(goals, labels)[1](around(goal, math.radians(degrees), 32, 16, seed=seed))
         near = integrate(kernel, start, labels, 60, tolerance=1e-4, states=2).tokens[-1]
-        worst, bound = (near - goals).norm(dim=-1).max().item(), 2 * math.sin(angle / 2)
-        evidence.append(Evidence(f"32 starts within {degrees} degrees: largest miss", worst, at_most=bound))
+        worst = (near - goals).norm(dim=-1).max().item()
+        low, high = (angle and 2 * math.sin(math.radians(angle) / 2) for angle in (least, most))
+        evidence.append(Evidence(f"32 starts {setting}: largest miss", worst, at_least=low, at_most=high))
     shared, prompts = geometries(beta, 64, device)["eight prompts"]
     start = uniform(64, 3, seed=seed, device=device)
     end = integrate(shared, start, prompts, 100, tolerance=1e-4, states=2).tokens[-1]
@@ -93,8 +99,8 @@ def universality(seed, device):
     "With a gauge, u_i = G(xi_i) x_i follows plain USA exactly: in the gauge frame the collapse goes on (ours).",
     "holds",
     "What does not collapse is the law of all tokens in the content frame: its spread is the labels, read back. Once "
-    "the u have met, each label has one place, and x_i carries xi_i and one common vector, nothing else: of the "
-    "variance of where uniform tokens started, the end tells a share of at most 1/n.",
+    "the u have met, each label has one place, and x_i carries at most xi_i and one common vector: of the variance of "
+    "where uniform tokens started, the end tells a share of at most 1/n.",
     15,
 )
 def conjugacy(seed, device):
@@ -117,19 +123,22 @@ def conjugacy(seed, device):
         evidence.append(Evidence(f"tokens at one point, beta = {beta:g}: speed / formula - 1", off, at_most=1e-10))
     kernel, prompts = geometries(1.0, 16, device)["eight prompts"]
     start = uniform(128, 16, 3, seed=seed, device=device)
-    end = integrate(kernel, start, prompts, 100, tolerance=1e-4, states=2).tokens[-1]
+    flow = integrate(kernel, start, prompts, [0.5, 100], tolerance=1e-4)
+    early, end = flow.tokens[-2:]
     turn, _ = kernel.frame(start, prompts)
     lengths = turn(end).mean(-2).norm(dim=-1)
     within = max(within_label_variance(x, prompts) for x in end)
     total = 1 - end.mean(-2).square().sum(-1)
-    share = 16 * start_share(turn(start), turn(end))
+    shares = [16 * start_share(start, x) for x in (early, end)]
     setting = "eight prompts, n = 16, beta = 1, 128 starts, library time 100"
     return [
         *evidence,
         Evidence(f"{setting}: least Rbar of u", lengths.min().item(), at_least=1 - 1e-6),
         Evidence("least variance of x (3/4)", total.min().item(), at_least=0.75 - 1e-6),
         Evidence("largest variance of x within a label", within, at_most=1e-6),
-        Evidence("n times the share of the start that is left (1, and 4 standard errors)", share, at_most=1.3),
+        # no token is faster than max e^(s - 1) sqrt(1 - s^2) = .5367: at time 1/2 it is within .2684 rad of its start
+        Evidence("n times the share of the start that is left at time 1/2 (n cos(.2684)^2)", shares[0], at_least=14.87),
+        Evidence("the same at the end (1, and 4 standard errors)", shares[1], at_most=1.3),
     ]
 
 
@@ -149,9 +158,9 @@ def about_the_axis(angle):
     "Experiments with n in {64, 128, 256} up to tau = 20: USA collapses; RoPE standard, RoPE generalised and prompts "
     "do not, and each leaves its own shape (summary).",
     "measured",
-    "So it is here, d = 3, beta <= 2. In the gauge frame all four collapse alike (at beta = 2 now and then a start has "
-    "not yet done so at tau = 20). The shape in the content frame is G^T w, and Rbar is that of a random "
-    "w: for RoPE over one full turn uniform on [0, 1].",
+    "So it is here, d = 3, beta <= 2. In its gauge frame each of the four collapses as USA does, from the start G x: at "
+    "beta = 2 about one start in a hundred has not done so at tau = 20, not the same x in every frame. The shape in the "
+    "content frame is G^T w, and Rbar is that of a random w: for RoPE over one full turn uniform on [0, 1].",
     15,
 )
 def panels(seed, device):
@@ -178,18 +187,26 @@ def panels(seed, device):
         Evidence("|mean of x - A w| / sqrt(2 - 2 Rbar of u), largest", max(excess), at_most=1),
     ]
     kernel, labels = geometries(2.0, 64, device)["eight prompts"]
-    late = integrate(kernel, uniform(64, 3, seed=1, device=device), labels, library_time(20, 2.0), states=2).tokens[-1]
+    start, time = uniform(64, 3, seed=34, device=device), library_time(20, 2.0)
+    late = integrate(kernel, start, labels, time, tolerance=1e-3, states=2).tokens[-1]
     length = kernel.frame(late, labels)[0](late).mean(-2).norm().item()
-    evidence.append(Evidence("a late start we found (eight prompts, beta = 2, n = 64): Rbar of u", length, at_most=0.9))
+    evidence.append(
+        Evidence("the slowest of 200 starts (eight prompts, beta = 2, n = 64): Rbar of u", length, at_most=0.9)
+    )
     start = uniform(128, 16, 3, seed=seed, device=device)
     w = common(integrate(Exponential(1.0), start, None, 100, tolerance=1e-4, states=2).tokens[-1])
-    kernels = geometries(1.0, 16, device)
-    for name, law in resultant_laws().items():
-        resultant = (w @ turn_mean(*kernels[name]).T).norm(dim=-1).cpu().numpy()
-        low, high = np.quantile(resultant, [0.05, 0.95])
+    kernels, off = geometries(1.0, 16, device), []
+    for name, formula in resultant_lengths(w[:, 2]).items():
+        resultant = (w @ turn_mean(*kernels[name]).T).norm(dim=-1)
+        off.append((resultant - formula).abs().max().item())
+        low, high = np.quantile(resultant.cpu().numpy(), [0.05, 0.95])
         evidence += [
             Evidence(f"{name}: Rbar over 128 starts, 5%", float(low)),
             Evidence(f"{name}: Rbar over 128 starts, 95%", float(high)),
-            Evidence(f"{name}: KS test of its law, p", float(kstest(resultant, law).pvalue), at_least=P_VALUE),
         ]
-    return evidence
+    test = kstest(w[:, 2].abs().cpu().numpy(), resultant_laws()["RoPE, standard"])
+    return [
+        *evidence,
+        Evidence("the three: Rbar minus its formula in |w_3|, largest", max(off), at_most=1e-12),
+        Evidence("KS test that |w_3| is uniform, which is all three laws: p", float(test.pvalue), at_least=P_VALUE),
+    ]

@@ -24,13 +24,16 @@ OBTUSE, ACUTE = 2 * math.pi / 3, math.pi / 3
 
 @claim(
     "U13",
-    "Tokens stay in several clusters for exponentially long times before they collapse (a summary of the paper).",
+    'Particles "remain trapped near a configuration of several clusters for an exponentially long period of time" '
+    '(abstract of arXiv 2410.06833; that of 2410.23228, too, speaks of the "persistence of meta-stable phases").',
     "holds",
-    "Exponential in beta, relative to the time in which clusters form. Two clusters phi apart take about "
-    "exp(beta (1 - cos phi))/(beta sin(phi)^2) in the library unit, whatever their masses, while the rate at which "
-    "clusters form falls only like a power of beta. In the papers' unit both times are e^-beta times as long: there "
-    "clusters less than a right angle apart merge sooner as beta grows, and only the ratio to the time of formation "
-    "grows exponentially. From a uniform start, too, the angle of the last two clusters tells when they merge.",
+    "Exponential in beta for clusters a fixed angle apart, relative to the time of formation. Two tight clusters that "
+    "start phi apart take, for large beta, about exp(beta (1 - cos phi))/(beta sin(phi)^2) in the library unit, "
+    "whatever their masses and d, while the rate at which clusters form from the uniform law (d = 3) falls only like a "
+    "power of beta. In the raw unit, where both times are e^-beta times as long, pairs up to a right angle apart merge "
+    "sooner as beta grows. The first clusters on the circle are closer the larger beta is, about 2 pi/sqrt(2 beta), "
+    "and a pair of such neighbours lasts a bounded time. From a uniform start on S^2, too, the angle of the last two "
+    "clusters, once they are tight, tells when they merge.",
     12,
 )
 def lifetimes(seed, device):
@@ -54,7 +57,7 @@ def lifetimes(seed, device):
         Evidence("spread left at the end, of that at the start, beta = 4, 6", max(radii[1:]), at_most=1e-6),
         Evidence(f"masses 1 : {heavy}, beta = 4: ratio", unequal, at_least=0.999, at_most=1.001),
     ]
-    return [*evidence, *exponents(), *last_steps(seed, device)]
+    return [*evidence, *exponents(), *neighbours(), *last_steps(seed, device)]
 
 
 def simulated(beta, tokens, first=None):
@@ -80,14 +83,23 @@ def exponents(low=16, high=32):
     ]
 
 
-def last_steps(seed, device, beta=4, runs=4):
-    """From uniform starts on S^2: the last merge, predicted from the angle of two tight clusters long before."""
-    times = np.geomspace(5, 4000, 48).tolist()
+def neighbours():
+    """How long two first neighbours on the circle last, 2 pi over the fastest degree apart; reported."""
+    evidence = []
+    for beta in (32, 512):
+        rates = growth_rates(beta, 2)
+        lasts = merge_time(beta, 2 * math.pi / rates.argmax()) * rates.max()
+        name = f"beta = {beta}: lifetime of a pair 2 pi/l apart, l the fastest degree on S^1, times its rate"
+        evidence.append(Evidence(name, lasts))
+    return evidence
+
+
+def last_steps(seed, device, beta=4, runs=3):
+    """From uniform starts on S^2: the last merge, predicted from the angle of two tight clusters, and simulated."""
+    times = np.geomspace(5, 4000, 32).tolist()
     merges = last_merges(beta, staircase(beta, uniform(runs, 32, 3, seed=seed, device=device), times))
-    early = [merge.predicted / merge.after for merge in merges]
-    late = [merge.predicted / merge.before for merge in merges]
+    worst = max((abs(merge.error) for merge in merges), default=math.inf)
     return [
         Evidence(f"uniform starts, d = 3, n = 32, beta = 4, {runs} runs: two tight clusters seen in", len(merges), 1),
-        Evidence("predicted end of the last two over the last record that shows two: least", min(early), 0.98),
-        Evidence("predicted end over the first record that shows one: largest", max(late), at_most=1.02),
+        Evidence("remaining time to 0.1 rad, by quadrature over simulated, minus 1: largest", worst, at_most=1e-3),
     ]

@@ -1,4 +1,4 @@
-"""U5, U6 and U9: the orbits of rotary kernels, the laws on them, and what language models rotate."""
+"""U5, U6 and U9: the orbits of rotary kernels, the laws on them, and rotated queries and keys."""
 
 import math
 
@@ -16,9 +16,10 @@ from ..experiments.orbits import (
     midpoints,
     point_reached,
     realise,
+    reference,
     resultants,
-    second_rates,
     settle,
+    top_rates,
     twisted,
     twisted_rates,
 )
@@ -26,6 +27,7 @@ from ..meanfield import dense, sphere
 from ..meanfield.flow import integrate
 from ..meanfield.kernels import Exponential, Rotary, RotaryQueriesKeys
 from ..meanfield.maximizers import orbit
+from ..measures import circle_wasserstein
 from .registry import Evidence, claim
 
 
@@ -105,12 +107,19 @@ def universality(seed, device):
         away = part["neither"].iloc[-1] - from_uniform(TARGETS[target])
         name = f"{target}, fixed labels and phases, n = 1024: |W1 - W1(uniform, target)|"
         evidence.append(Evidence(name, abs(away), at_most=math.pi / 1024 + 1e-3))
+    drawn = torch.rand(64, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     for index, target in enumerate(TARGETS):
-        for how in ("labels", "phases"):
-            kernel, labels = realise(target, midpoints(64).to(device), how)
-            end = settle(kernel, labels, 1, 3, time=60, seed=7 * seed + index)[0]
-            name = f"{target}, by the {how}: W1 on the orbit reached, n = 64, random start"
-            evidence.append(Evidence(name, distance_to(target, kernel, end, labels), at_most=1.1 * math.pi / 64))
+        kernel, labels = realise(target, drawn.to(device), "labels")
+        end = settle(kernel, labels, 1, 3, time=60, seed=7 * seed + index)[0]
+        miss = distance_to(target, kernel, end, labels)
+        name = f"{target}, by random labels: W1 on the orbit reached, n = 64, random start"
+        evidence.append(Evidence(name, miss, at_most=4 * math.pi / 64**0.5))
+        gap = abs(miss - circle_wasserstein(labels, reference(target)))
+        evidence.append(Evidence("the same, minus W1 of these labels themselves", gap, at_most=1e-3))
+        kernel, labels = realise(target, midpoints(64).to(device), "phases")
+        end = settle(kernel, labels, 1, 3, time=60, seed=7 * seed + index)[0]
+        name = f"{target}, by the phases: W1 on the orbit reached, n = 64, random start"
+        evidence.append(Evidence(name, distance_to(target, kernel, end, labels), at_most=1.1 * math.pi / 64))
     return evidence
 
 
@@ -127,10 +136,11 @@ def from_uniform(density):
     "Rotary position embeddings are why real transformers do not collapse (a popular reading, not a statement of the "
     "paper).",
     "fails",
-    "It does not follow. Language models rotate queries and keys, not values. For that flow consensus is an "
-    "equilibrium that attracts from nearby, and from any open hemisphere, for every beta, rotation and dimension. From "
-    "random starts in d = 3 nearly all collapse. On the circle other states are stable too, even at "
-    "beta = 1, and at beta = 2 and 3 a good share of the starts end in one.",
+    "It does not follow. In the usual implementations queries and keys are rotated, values are not. With this pattern "
+    "in our model, without softmax, consensus is an equilibrium that attracts from nearby, and from any open "
+    "hemisphere, for every beta, rotation and dimension. From random starts in d = 3 nearly all collapse. On the "
+    "circle other states are stable too, even at beta = 1, and at beta = 2 and 3 a good share of the starts end in one "
+    "(without rotation starts are late at beta = 3, not stable).",
     14,
 )
 def language_models(seed, device):
@@ -155,14 +165,17 @@ def language_models(seed, device):
         stuck = ends[resultants(ends) < COLLAPSED]
         name = f"on the circle, beta = {beta:g}, n = 48, library time 400: not collapsed of 20"
         evidence.append(Evidence(name, len(stuck), at_least=2))
-        rates = second_rates(kernel, stuck, labels)
+        rates = top_rates(kernel, stuck, labels)
         evidence.append(
             Evidence("these states: largest growth rate, turning aside", max(rates, default=0.0), at_most=-1e-3)
         )
-    plain = left(settle(Exponential(2.0), labels, 20, 2, time=400, seed=seed))
-    evidence.append(
-        Evidence("without rotation, on the circle, beta = 2, the same starts and time: not collapsed of 20", plain)
-    )
+        kernel = Exponential(beta)
+        ends = settle(kernel, labels, 20, 2, time=400, seed=seed)
+        late = ends[resultants(ends) < COLLAPSED]
+        evidence.append(Evidence("without rotation, the same starts and time: not collapsed of 20", len(late)))
+        if len(late):
+            lowest = min(top_rates(kernel, late, labels))
+            evidence.append(Evidence("these states: lowest of their largest growth rates", lowest))
     return evidence
 
 
@@ -181,10 +194,10 @@ def consensus(seed, device):
     laplacian = torch.diag(weights.sum(-1)) - weights
     predicted = -torch.linalg.eigvalsh(laplacian).repeat_interleave(dim - 1)
     rates = dense.rates(kernel, tokens, labels)
-    twist, odd = twisted(49).to(device), full_turn(49, device)
+    twist, odd = twisted(25).to(device), full_turn(25, device)
     one = RotaryQueriesKeys(1.0, [1.0])
-    exact = dense.rates(one, twist, odd).cpu() - twisted_rates(1.0, 49).sort(descending=True).values
-    shake = sphere.tangent(twist, sphere.uniform(49, 2, seed=seed, device=device))
+    exact = dense.rates(one, twist, odd).cpu() - twisted_rates(1.0, 25).sort(descending=True).values
+    shake = sphere.tangent(twist, sphere.uniform(25, 2, seed=seed, device=device))
     near = sphere.exponential(twist, 0.05 * shake)
     end = integrate(one, near, odd, time=[200.0], tolerance=1e-4).tokens[-1]
     return [
@@ -204,11 +217,11 @@ def consensus(seed, device):
             at_least=1e-3,
         ),
         Evidence(
-            "twisted state on the circle, n = 49, beta = 1: rates minus formula, largest",
+            "twisted state on the circle, n = 25, beta = 1: rates minus formula, largest",
             exact.abs().max().item(),
             None,
             1e-9,
         ),
-        Evidence("its largest growth rate, turning aside", twisted_rates(1.0, 49)[1:].max().item(), at_most=-1e-3),
+        Evidence("its largest growth rate, turning aside", twisted_rates(1.0, 25)[1:].max().item(), at_most=-1e-3),
         Evidence("started 0.05 from it, library time 200: Rbar", resultants(end).item(), at_most=0.2),
     ]

@@ -13,23 +13,16 @@ from ..experiments.signs import (
     local_bias,
     outcomes,
     random_couplings,
-    ring,
     settled_balance,
 )
 from ..meanfield.flow import integrate
 from ..meanfield.kernels import library_time
 from ..meanfield.maximizers import fourier_means, latitude_balance, latitude_circle, latitude_energy
-from ..meanfield.sphere import exponential, tangent, uniform
+from ..meanfield.sphere import ring, shaken, uniform
 from .registry import Evidence, claim
 
 SIZES, DIMS, BETAS = (2, 3, 6, 12), (2, 3, 5), (0.5, 2.0, 5.0)
 ROUNDING = 1e-12
-
-
-def shaken(tokens, size, seed):
-    """Tokens (n, D) moved by tangent normal noise, drawn on the CPU."""
-    noise = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return exponential(tokens, tangent(tokens, size * noise.to(tokens)))
 
 
 @claim(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..meanfield.coupled import Coupled
 from ..meanfield.kernels import Kernel
-from ..meanfield.sphere import check_labels, check_tokens, exponential, positive, tangent
+from ..meanfield.sphere import check_labels, check_tokens, positive
 
 
 class Gathered(NamedTuple):
@@ -56,8 +56,9 @@ def label_variances(tokens: Tensor, labels: Tensor) -> Tensor:
 
     Near 0: they have met. Raises ValueError unless there is one label a token. Chapter 13.
     """
-    squares, groups = _from_means(tokens, labels)
-    return squares @ (groups / groups.sum(0))
+    squares, index = _from_means(tokens, labels)
+    count = index.bincount()
+    return squares.new_zeros(*squares.shape[:-1], len(count)).index_add(-1, index, squares) / count
 
 
 def within(tokens: Tensor, labels: Tensor) -> Tensor:
@@ -66,26 +67,20 @@ def within(tokens: Tensor, labels: Tensor) -> Tensor:
 
 
 def _from_means(tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Square distances from the mean of those with the same label (..., n), and who has which label (n, K)."""
+    """Square distances from the mean of those with the same label (..., n), and the labels numbered from 0 (n,)."""
     labels = check_labels(labels, tokens)
     if labels is None:
         raise ValueError("labels: expected one label for each token, got None")
     index = labels.unique(dim=0, return_inverse=True)[1]
-    groups = torch.nn.functional.one_hot(index).to(tokens)
-    means = (groups / groups.sum(0)).mT @ tokens
-    return (tokens - groups @ means).square().sum(-1), groups
-
-
-def shaken(tokens: Tensor, size: float, seed: int = 0) -> Tensor:
-    """Each token (..., n, D) moved along the sphere by a normal displacement of standard deviation `size` an axis."""
-    noise = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return exponential(tokens, tangent(tokens, size * noise.to(tokens)))
+    count = index.bincount()[:, None]
+    means = tokens.new_zeros(*tokens.shape[:-2], len(count), tokens.shape[-1]).index_add(-2, index, tokens) / count
+    return (tokens - means.index_select(-2, index)).square().sum(-1), index
 
 
 def three_labels(beta: float, repulsion: float) -> Coupled:
     """`Coupled` for the labels 0, 1, 2 with a = 1 for equal labels and -c, c = `repulsion`, for different ones.
 
-    Positive definite for -1 < c < 1/2. Source: ours; chapter 13.
+    Positive definite for -1 <= c <= 1/2 (semi-definite at both ends). Source: ours; chapter 13.
     """
 
     def coupling(labels, others):
@@ -122,6 +117,20 @@ def largest_repulsive_energy(beta: float, labels: Tensor) -> float:
     """
     labels = labels.double()
     return -float(ive(0, positive("beta", beta)) * (labels[:, None] - labels).abs().neg().exp().mean()) / (2 * beta)
+
+
+def least_graph_gap(beta: float, labels: Tensor) -> float:
+    """A graph on these K labels (K,), one token each, misses `largest_repulsive_energy` by at least so much.
+
+    lambda_min (1 - e^-beta I_0(beta))/(2 beta K), lambda_min the least eigenvalue of exp(-|xi_i - xi_j|): the gap is
+    sum_{m != 0} e^-beta I_m(beta) v_m^* exp(-|xi_i - xi_j|) v_m/(2 beta K^2), and v_m = (e^(i m theta_j))_j has length
+    sqrt(K). Library unit. Raises ValueError unless the labels are distinct numbers. Source: ours, claim U4; chapter 13.
+    """
+    labels = labels.double().cpu()
+    if labels.dim() != 1 or len(labels) == 0 or len(labels.unique()) < len(labels):
+        raise ValueError(f"labels: expected distinct numbers (K,), got shape {tuple(labels.shape)}")
+    least = torch.linalg.eigvalsh((labels[:, None] - labels).abs().neg().exp())[0].item()
+    return least * (1 - float(ive(0, positive("beta", beta)))) / (2 * beta * len(labels))
 
 
 def uniform_energy(beta: float) -> float:

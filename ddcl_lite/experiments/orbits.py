@@ -1,4 +1,4 @@
-"""Rotary positions: the orbits that tokens reach, the laws one can put on them, and what language models rotate."""
+"""Rotary positions: the orbits that tokens reach, the laws one can put on them, and rotated queries and keys."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -47,8 +47,7 @@ def settle(
     start = sphere.uniform(runs, len(labels), dim, seed=seed, device=labels.device)
     if pole is not None:
         start = torch.where((start @ pole.to(start))[..., None] < 0, -start, start)
-    times = [time * step / 20 for step in range(1, 21)]
-    return integrate(kernel, start, labels, times, tolerance=1e-4, progress=progress).tokens[-1]
+    return integrate(kernel, start, labels, time, tolerance=1e-4, states=21, progress=progress).tokens[-1]
 
 
 def resultants(tokens: Tensor) -> Tensor:
@@ -129,9 +128,14 @@ def convergence(
     return pd.DataFrame(rows)
 
 
-def second_rates(kernel: Kernel, tokens: Tensor, labels: Tensor) -> list[float]:
-    """For each cloud on the circle (runs, n, 2) the largest growth rate but one: turning all tokens has rate 0."""
-    return [dense.rates(kernel, cloud, labels)[1].item() for cloud in tokens]
+def top_rates(kernel: Kernel, tokens: Tensor, labels: Tensor) -> list[float]:
+    """For each cloud on the circle (runs, n, 2) the largest growth rate, turning all tokens aside.
+
+    On the circle turning commutes with rotated queries and keys, and the drift depends on differences of angles only:
+    one rate is 0, at equilibria and elsewhere. The rate that is nearest to 0 is left out.
+    """
+    rates = [dense.rates(kernel, cloud, labels) for cloud in tokens]
+    return [each[each.abs().argsort()[1:]].max().item() for each in rates]
 
 
 def twisted(n: int) -> Tensor:

@@ -5,24 +5,23 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 import torch
+from scipy.optimize import brentq
 from torch import Tensor
 
 from ..meanfield import dense
 from ..meanfield.coupled import Coupled, Toeplitz
 from ..meanfield.flow import integrate
 from ..meanfield.maximizers import latitude_balance, latitude_circle, latitude_energy, signed_laplacian
-from ..meanfield.sphere import exponential, tangent, uniform
+from ..meanfield.sphere import exponential, ring, shaken, uniform
 
 KINDS = ["consensus", "latitude circle", "great circle", "other"]
 
 
-def ring(count: int, device="cpu") -> Tensor:
-    """Labels 0, 2 pi/n, ... on the circle, (n,)."""
-    return torch.arange(count, dtype=torch.float64, device=device) * (2 * math.pi / count)
+def cosine(beta: float, mean: float | Tensor = 0.0) -> Toeplitz:
+    """The kernel with a = c + cos(xi - zeta), `mean` = c: it changes sign for -1 < c < 1.
 
-
-def cosine(beta: float, mean: float = 0.0) -> Toeplitz:
-    """The kernel with a = c + cos(xi - zeta), `mean` = c: it changes sign for -1 < c < 1."""
+    A tensor (..., 1, 1) of means gives each cloud its own.
+    """
     return Toeplitz(beta, lambda difference: mean + difference.cos())
 
 
@@ -31,21 +30,9 @@ def local_bias(beta: float, rate: float = 5.0) -> Toeplitz:
     return Toeplitz(beta, lambda difference: torch.exp(-rate * difference.cos().clamp(-1, 1).acos()))
 
 
-class Ensemble(Coupled):
-    """Many couplings in one flow: cloud r of the tokens (R, ..., n, D) is coupled by the matrix couplings[r].
-
-    couplings (R, n, n), symmetric, or (R, 1, n, n) for several clouds each; labels are arange(n). Errors as in
-    `Coupled`. Chapter 16.
-    """
-
-    def __init__(self, beta: float, couplings: Tensor):
-        super().__init__(beta, lambda labels, others: couplings)
-        if couplings.dim() < 3 or couplings.shape[-1] != couplings.shape[-2] or not torch.isfinite(couplings).all():
-            raise ValueError(f"couplings: expected finite matrices (R, n, n), got shape {tuple(couplings.shape)}")
-        self.couplings = couplings
-
-    def matrix(self, labels: Tensor, others: Tensor, like: Tensor) -> Tensor:
-        return self.couplings[..., labels, :][..., others].to(like)
+def coupled(beta: float, couplings: Tensor) -> Coupled:
+    """The kernel with the matrices couplings (..., n, n), one for each cloud of tokens; labels are arange(n)."""
+    return Coupled(beta, lambda labels, others: couplings[..., labels, others])
 
 
 def random_couplings(count: int, size: int, least: Tensor, seed: int = 0) -> Tensor:
@@ -57,15 +44,14 @@ def random_couplings(count: int, size: int, least: Tensor, seed: int = 0) -> Ten
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(count, size, size, generator=generator, dtype=torch.float64)
     drawn = (drawn + drawn.mT) / 2
-    values = torch.stack([lowest(a)[0] for a in drawn])
-    return drawn + ((least - values) / size)[:, None, None]
+    return drawn + ((least - lowest(drawn)[0]) / size)[:, None, None]
 
 
-def lowest(coupling: Tensor) -> tuple[Tensor, Tensor]:
-    """The least eigenvalue of the signed Laplacian off the constants, and its unit eigenvector (n,)."""
-    basis = off_constants(len(coupling)).to(coupling)
-    values, vectors = torch.linalg.eigh(basis.mT @ signed_laplacian(coupling) @ basis)
-    return values[0], basis @ vectors[:, 0]
+def lowest(couplings: Tensor) -> tuple[Tensor, Tensor]:
+    """The signed Laplacian's least eigenvalue off the constants (...,), and its unit eigenvector (..., n)."""
+    basis = off_constants(couplings.shape[-1]).to(couplings)
+    values, vectors = torch.linalg.eigh(basis.mT @ signed_laplacian(couplings) @ basis)
+    return values[..., 0], vectors[..., 0] @ basis.mT
 
 
 def off_constants(size: int) -> Tensor:
@@ -101,7 +87,7 @@ def contest(couplings: Tensor, beta: float, dim: int, starts: int = 4, time: flo
     One row per coupling (R, n, n); `starts` uniform states of n tokens in `dim` dimensions each. Claim U11.
     """
     runs, size, _ = couplings.shape
-    kernel = Ensemble(beta, couplings[:, None])
+    kernel = coupled(beta, couplings[:, None])
     tokens = uniform(runs, starts, size, dim, seed=seed, device=couplings.device)
     labels = torch.arange(size, device=couplings.device)
     energy = integrate(kernel, tokens, labels, time, tolerance=1e-2, states=2).energy  # (2, R, starts)
@@ -116,13 +102,12 @@ def displaced(couplings: Tensor, beta: float, dim: int, size: float = 1e-2) -> T
     -size^2 lambda / (2 n^2). couplings (R, n, n) -> (R, 2). Claim U11.
     """
     count, n = couplings.shape[:2]
-    found = [lowest(a) for a in couplings]
-    values, vectors = (torch.stack(each) for each in zip(*found))
+    values, vectors = lowest(couplings)
     tokens = torch.zeros(count, n, dim, dtype=couplings.dtype, device=couplings.device)
     tokens[..., 0] = 1
     push = torch.zeros_like(tokens)
     push[..., 1] = size * vectors
-    energy = Ensemble(beta, couplings).energy(exponential(tokens, push), torch.arange(n, device=couplings.device))
+    energy = coupled(beta, couplings).energy(exponential(tokens, push), torch.arange(n, device=couplings.device))
     gain = energy - couplings.mean((-2, -1)) / (2 * beta)
     return torch.stack([gain, -(size**2) * values / (2 * n**2)], -1)
 
@@ -136,13 +121,16 @@ def first_unstable(dim: int, modes: int = 1, mean: float = 0.0, count: int = 16,
     """
     if dim not in (2, 3):
         raise ValueError(f"dim: expected 2 or 3, got {dim}")
-    labels, (low, high) = ring(count), bracket
+    labels = ring(count)
     circle = latitude_circle(labels)[:, :dim].contiguous()
-    for _ in range(16):
-        beta = (low + high) / 2
-        unstable = int((dense.rates(cosine(beta, mean), circle, labels) > 1e-8).sum())
-        low, high = (low, beta) if unstable >= modes else (beta, high)
-    return (low + high) / 2
+
+    def unstable(beta):
+        return dense.rates(cosine(beta, mean), circle, labels)[modes - 1].item() - 1e-8
+
+    low, high = map(unstable, bracket)
+    if not low < 0 < high:
+        raise ValueError(f"bracket: expected a threshold inside, got rates {low:.2g} and {high:.2g} at {bracket}")
+    return brentq(unstable, *bracket, xtol=1e-6)
 
 
 def consensus_threshold(beta: float, dim: int = 3, count: int = 16, time: float = 100.0, seed: int = 0, device="cpu"):
@@ -151,17 +139,12 @@ def consensus_threshold(beta: float, dim: int = 3, count: int = 16, time: float 
     Tokens next to consensus (1e-4) flow for `time`; they leave if their variance grows over the second half, or is no
     longer small. 22 values of c at a time, two rounds; the search begins between 0 and 1 and knows no eigenvalue.
     """
-    generator = torch.Generator().manual_seed(seed)
     labels, low, high = ring(count, device), 0.0, 1.0
-    start = torch.zeros(count, dim, dtype=torch.float64)
-    start[:, 0] = 1
-    push = 1e-4 * torch.randn(start.shape, generator=generator, dtype=torch.float64)
-    start = exponential(start, tangent(start, push)).to(device)
-    waves = (labels[:, None] - labels).cos()
+    together = torch.eye(dim, dtype=torch.float64, device=device)[0].expand(count, -1)
+    start = shaken(together, 1e-4, seed)
     for _ in range(2):
         means = torch.linspace(low, high, 22, dtype=torch.float64, device=device)
-        kernel = Ensemble(beta, means[:, None, None] + waves)
-        flow = integrate(kernel, start.expand(22, -1, -1), torch.arange(count, device=device), [time / 2, time])
+        flow = integrate(cosine(beta, means[:, None, None]), start.expand(22, -1, -1), labels, [time / 2, time])
         _, half, end = (x - x.mean(-2, keepdim=True) for x in flow.tokens)
         half, end = (each.square().sum(-1).mean(-1) for each in (half, end))
         leaves = (end > half) | (end > 1e-4)
@@ -178,14 +161,10 @@ def settled_balance(
     `maximizers.latitude_balance(c)` predicts it where it is below beta. Each token is first shaken by about 0.03
     radians.
     """
-    generator = torch.Generator().manual_seed(seed)
     labels = ring(count, device)
-    circle = latitude_circle(labels, 0.5).cpu().expand(len(means), -1, -1)
-    noise = 0.02 * torch.randn(circle.shape, generator=generator, dtype=torch.float64)
-    start = exponential(circle, tangent(circle, noise)).to(device)
-    waves = (labels[:, None] - labels).cos()
-    kernel = Ensemble(beta, torch.tensor(means, dtype=torch.float64, device=device)[:, None, None] + waves)
-    end = integrate(kernel, start, torch.arange(count, device=device), [time], tolerance=1e-3).tokens[-1]
+    start = shaken(latitude_circle(labels, 0.5).expand(len(means), -1, -1), 0.02, seed)
+    kernel = cosine(beta, torch.tensor(means, dtype=torch.float64, device=device)[:, None, None])
+    end = integrate(kernel, start, labels, [time], tolerance=1e-3).tokens[-1]
     rbar, share = ring_state(end, labels)
     return (beta * (1 - rbar.square())).tolist(), share.tolist()
 
@@ -223,10 +202,7 @@ def returning(kernel: Coupled, state: Tensor, labels: Tensor, sizes: Sequence[fl
     Each token moves along the sphere by normal noise of `sizes` radians per direction; back means the same energy to
     1e-6 of it after a library time of 1000.
     """
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(runs, *state.shape, generator=generator, dtype=torch.float64).to(state)
-    push = torch.stack([size * tangent(state, noise) for size in sizes])  # (sizes, runs, n, D)
-    start = exponential(state.expand_as(push), push)
+    start = torch.stack([shaken(state.expand(runs, -1, -1), size, seed) for size in sizes])  # (sizes, runs, n, D)
     energy = integrate(kernel, start, labels, [1000.0], tolerance=1e-2).energy[-1]
     aim = kernel.energy(state, labels)
     return ((energy - aim).abs() < 1e-6 * aim.abs()).double().mean(-1).tolist()
@@ -240,9 +216,8 @@ def top_rate(kernel: Coupled, tokens: Tensor, labels: Tensor) -> float:
     """
     rates = dense.rates(kernel, tokens, labels)
     dim = tokens.shape[-1]
-    turns = [tokens[:, [j]] * torch.eye(dim).to(tokens)[i] - tokens[:, [i]] * torch.eye(dim).to(tokens)[j]
-             for i in range(dim) for j in range(i)]  # fmt: skip
-    moved = int(torch.linalg.matrix_rank(torch.stack([turn.flatten() for turn in turns]), rtol=1e-6))
+    fixed = dim - int(torch.linalg.matrix_rank(tokens, rtol=1e-6))  # directions without tokens
+    moved = (dim * (dim - 1) - fixed * (fixed - 1)) // 2
     return rates[rates.abs().argsort()[moved:]].max().item()
 
 
@@ -268,12 +243,11 @@ def diagram(
     Columns: beta, c, best (the kind of the final state with the highest energy), agree (the share of starts that end in
     that kind), Rbar and energy (of the best), lead (of its energy over `predicted`).
     """
-    labels, index = ring(count, device), torch.arange(count, device=device)
-    waves, rows = (labels[:, None] - labels).cos(), []
-    couplings = torch.tensor(means, dtype=torch.float64, device=device)[:, None, None, None] + waves
+    labels, rows = ring(count, device), []
+    each = torch.tensor(means, dtype=torch.float64, device=device)[:, None, None, None]
     tokens = uniform(len(means), starts, count, 3, seed=seed, device=device)
     for beta in progress(betas):
-        flow = integrate(Ensemble(beta, couplings), tokens, index, [time], tolerance=3e-3)
+        flow = integrate(cosine(beta, each), tokens, labels, [time], tolerance=3e-3)
         for mean, ends, energy in zip(means, flow.tokens[-1], flow.energy[-1]):
             names, best = kinds(ends, labels), int(energy.argmax())
             agree = names.count(names[best]) / starts

@@ -65,6 +65,6 @@ def _colours(values, count: int) -> list:
     if values is None:
         return [mpl.colors.to_rgb(COLOURS[0])] * count
     values = np.asarray(values)
-    if values.dtype.kind in "iu":
-        return [mpl.colors.to_rgb(COLOURS[value % len(COLOURS)]) for value in values]
+    if values.dtype.kind in "iub":
+        return [mpl.colors.to_rgb(COLOURS[int(value) % len(COLOURS)]) for value in values]
     return [WHEEL(value % 1)[:3] for value in values]

@@ -8,14 +8,15 @@ from torch import Tensor
 from .kernels import Field, Kernel, _finite, _needed
 from .sphere import describe, tangent
 
-ENTRIES = 2**18  # pairs of tokens looked at together: they fit a cache
+ENTRIES = {"cpu": 2**18, "cuda": 2**26}  # pairs of tokens looked at together: on a CPU they fit a cache
 KEPT = 2048  # up to so many labels, the matrix of couplings is computed once
 
 
 class Coupled(Kernel):
     """h = a(xi, zeta) exp(beta (<x, y> - 1))/beta with a symmetric coupling a of any sign.
 
-    coupling maps two tensors of labels that broadcast, (n, 1) and (1, m) (or (n, 1, L) and (1, m, L)), to (n, m). The
+    coupling maps two tensors of labels that broadcast, (n, 1) and (1, m) (or (n, 1, L) and (1, m, L)), to (n, m), or
+    to (..., n, m), one coupling for each cloud: for matrices A, `lambda i, j: A[..., i, j]` and labels arange(n). The
     sum runs in blocks of rows, O(n^2 D) time. Raises ValueError for missing labels, a coupling that is not finite, not
     (n, m), or not symmetric (looked at on the first 2,048 labels). Chapter 16.
     """
@@ -32,12 +33,12 @@ class Coupled(Kernel):
         labels, n = _needed(self, labels), tokens.shape[-2]
         first = self.matrix(labels[:KEPT], labels[:KEPT], tokens)
         _check_symmetry(self.name, first)
-        rows = max(1, ENTRIES // max(1, tokens[..., 0].numel()))
+        rows = max(1, ENTRIES[tokens.device.type] // max(1, tokens[..., 0].numel()))
 
         def weights(x: Tensor) -> Iterator[Tensor]:
             """Rows of a_ij exp(beta (<x_i, x_j> - 1)), block by block."""
             for block in (slice(start, start + rows) for start in range(0, n, rows)):
-                coupling = first[block] if n <= KEPT else self.matrix(labels[block], labels, x)
+                coupling = first[..., block, :] if n <= KEPT else self.matrix(labels[block], labels, x)
                 yield coupling * torch.exp(self.beta * (x[..., block, :] @ x.mT - 1))
 
         def drift(x):
@@ -50,8 +51,8 @@ class Coupled(Kernel):
 
     def matrix(self, labels: Tensor, others: Tensor, like: Tensor) -> Tensor:
         """a(xi, zeta) for two sets of labels: (n, m), in the dtype and on the device of `like`."""
-        values = _finite(self.name, self.coupling(labels[:, None], others[None]), like)
-        if values.shape != (len(labels), len(others)):
+        values = _finite(self.name, self.coupling(labels[:, None], others[None]), like).to(like)
+        if values.shape[-2:] != (len(labels), len(others)):
             raise ValueError(
                 f"{self.name}: expected shape {(len(labels), len(others))}, one number for each two labels, "
                 f"got {tuple(values.shape)}"

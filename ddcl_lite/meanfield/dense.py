@@ -3,24 +3,29 @@
 import torch
 from torch import Tensor
 
+from ..attention import full_precision
 from .kernels import Kernel
-from .sphere import tangent
+from .sphere import check_labels, check_tokens, tangent
 
 
 def energy(kernel: Kernel, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
     """E = 1/(2 n^2) sum_ij h_ij of each cloud (..., n, D)."""
-    return kernel.pairs(tokens, labels).mean((-2, -1)) / 2
+    kernel.check_energy()
+    labels = check_labels(labels, check_tokens(tokens))
+    with full_precision(tokens):
+        return kernel.pairs(tokens, labels).mean((-2, -1)) / 2
 
 
 def drift(kernel: Kernel, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
     """n times the gradient of E on the sphere, by automatic differentiation; the sum as written where there is no E."""
-    if kernel.no_energy:
-        return tangent(tokens, kernel.weights(tokens, labels) @ tokens)
-    with torch.enable_grad():
-        tokens = tokens if tokens.requires_grad else tokens.detach().requires_grad_()
-        total = energy(kernel, tokens, labels).sum() * tokens.shape[-2]
-        (gradient,) = torch.autograd.grad(total, tokens, create_graph=True)
-    return tangent(tokens, gradient)
+    labels = check_labels(labels, check_tokens(tokens))
+    with full_precision(tokens), torch.enable_grad():
+        if kernel.no_energy:
+            return tangent(tokens, kernel.weights(tokens, labels) @ tokens)
+        x = tokens if tokens.requires_grad else tokens.detach().requires_grad_()
+        total = energy(kernel, x, labels).sum() * x.shape[-2]
+        (gradient,) = torch.autograd.grad(total, x, create_graph=tokens.requires_grad)
+        return tangent(tokens, gradient)
 
 
 def rates(kernel: Kernel, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -30,6 +35,8 @@ def rates(kernel: Kernel, tokens: Tensor, labels: Tensor | None = None) -> Tenso
     second variation. Rotating all tokens costs nothing: up to D (D - 1)/2 of them are 0. Stable modulo rotation: all
     others are negative. n = 500 is large for this. Source: ours; chapters 13 and 16.
     """
+    if tokens.dim() != 2:
+        raise ValueError(f"tokens: expected one cloud (n, D), got shape {tuple(tokens.shape)}")
     n, dim = tokens.shape
     jacobian = torch.autograd.functional.jacobian(lambda x: drift(kernel, x, labels), tokens)  # (n, D, n, D)
     basis = torch.linalg.qr(torch.cat([tokens[..., None], torch.eye(dim).to(tokens).expand(n, -1, -1)], -1))[0][..., 1:]

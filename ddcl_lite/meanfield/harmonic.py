@@ -21,11 +21,11 @@ from .kernels import Field, Kernel
 from .sphere import tangent
 
 TAIL = 1e-6
-BLOCK = 16384  # tokens whose features are held at a time
+BLOCK = 16384  # tokens, of all clouds together, whose features are held at a time
 
 
 class Harmonic(Kernel):
-    """`Exponential(beta)` for tokens in D = 2 or 3 dimensions in O(n M) time and O(n + M) memory.
+    """`Exponential(beta)` for tokens in D = 2 or 3 dimensions in O(n M) time and, without gradients, O(n + M) memory.
 
     degree=None: the smallest degree whose tail, a bound on the error of every kernel value, is below 1e-6: on S^2
     (S^1) it is 12 (11) at beta = 4 and 37 (35) at beta = 50. In float32 rounding adds 1e-7 of the sum, and up to 4e-6
@@ -53,12 +53,12 @@ class Harmonic(Kernel):
 
     def field(self, tokens: Tensor, labels: Tensor | None) -> Field:
         n, dim = tokens.shape[-2:]
-        weights = self.expansion(dim)
+        weights, rows = self.expansion(dim), max(1, BLOCK // max(1, math.prod(tokens.shape[:-2])))
         degree, weight = len(weights) - 1, _repeat(weights, tokens)
         energy_degree, energy_weight = degree + 1, _repeat(_antiderivative(weights, self.beta, dim), tokens)
 
         def drift(x):
-            blocks = x.split(BLOCK, -2)
+            blocks = x.split(rows, -2)
             kept = [features(x, degree)] if len(blocks) == 1 else None  # few tokens: look once, use twice
             looks = kept or (features(block, degree) for block in blocks)
             moments = sum(look @ block for look, block in zip(looks, blocks)) * weight / n  # (..., M, D)
@@ -66,7 +66,7 @@ class Harmonic(Kernel):
             return tangent(x, torch.cat([look.mT @ moments for look in looks], -2))
 
         def energy(x):
-            means = sum(features(block, energy_degree).sum(-1) for block in x.split(BLOCK, -2)) / n  # (..., M)
+            means = sum(features(block, energy_degree).sum(-1) for block in x.split(rows, -2)) / n  # (..., M)
             return (energy_weight[:, 0] * means.square()).sum(-1) / 2
 
         return Field(drift, energy)

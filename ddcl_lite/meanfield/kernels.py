@@ -45,19 +45,26 @@ class Kernel:
     def bind(self, tokens: Tensor, labels: Tensor | None = None) -> Field:
         """Check tokens and labels once, for many evaluations at tokens of this shape, dtype and device."""
         tokens = check_tokens(tokens)
-        return self.field(tokens, check_labels(labels, tokens))
+        with full_precision(tokens):
+            return self.field(tokens, check_labels(labels, tokens))
 
     def drift(self, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
         """The velocities x_i' (..., n, D), tangent to the sphere."""
-        with full_precision(check_tokens(tokens)):
-            return self.bind(tokens, labels).drift(tokens)
+        field = self.bind(tokens, labels)
+        with full_precision(tokens):
+            return field.drift(tokens)
 
     def energy(self, tokens: Tensor, labels: Tensor | None = None) -> Tensor:
         """E of each cloud, (...,). Raises ValueError where the drift is no gradient, and says why."""
+        self.check_energy()
+        field = self.bind(tokens, labels)
+        with full_precision(tokens):
+            return field.energy(tokens)
+
+    def check_energy(self) -> None:
+        """Raise ValueError where there is no energy."""
         if self.no_energy:
             raise ValueError(f"energy: {type(self).__name__} has none: {self.no_energy}")
-        with full_precision(check_tokens(tokens)):
-            return self.bind(tokens, labels).energy(tokens)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(beta={self.beta:g})"
@@ -142,7 +149,7 @@ class Rotary(Exponential):
         """The angle of every token in every plane, (n, P)."""
         labels = _needed(self, labels)
         if callable(self.phases):
-            angles = _finite("phases", self.phases(labels), tokens)
+            angles = _finite("phases", self.phases(labels), tokens).double()
         elif labels.dim() == 1:
             angles = labels.double()[:, None] * self.phases.double().to(labels.device)
         else:
@@ -154,7 +161,7 @@ class Rotary(Exponential):
         return angles
 
     def frame(self, tokens: Tensor, labels: Tensor | None) -> tuple[Callable, Callable]:
-        angles = self.angles(tokens, labels)  # in float64 for frequencies: positions are large, angles are not
+        angles = self.angles(tokens, labels)  # in float64: positions may be large
         cos, sin = angles.cos().to(tokens), angles.sin().to(tokens)
         return lambda x: _rotate(x, cos, sin), lambda u: _rotate(u, cos, -sin)
 
@@ -201,7 +208,7 @@ class Gauge(Exponential):
 
     def frame(self, tokens: Tensor, labels: Tensor | None) -> tuple[Callable, Callable]:
         labels, (n, dim) = _needed(self, labels), tokens.shape[-2:]
-        matrices = _finite("rotations", self.rotations(labels), tokens)
+        matrices = _finite("rotations", self.rotations(labels), tokens).to(tokens)
         if matrices.shape != (n, dim, dim):
             raise ValueError(f"rotations: expected shape {(n, dim, dim)}, got {tuple(matrices.shape)}")
         off = (matrices @ matrices.mT - torch.eye(dim).to(tokens)).abs().max().item()
@@ -262,8 +269,8 @@ def _needed(kernel: Kernel, labels: Tensor | None) -> Tensor:
 
 
 def _finite(name: str, values, tokens: Tensor) -> Tensor:
-    """What a function of the labels returned, in the tokens' dtype and on their device."""
+    """What a function of the labels returned, on the tokens' device."""
     if not isinstance(values, Tensor) or not torch.isfinite(values).all():
         got = "NaN or infinity" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"{name}: expected a tensor of finite numbers for these labels, got {got}")
-    return values.to(tokens)
+    return values.to(tokens.device)

@@ -1,5 +1,6 @@
 """The laws that the theorems name, built exactly: orbits, gauges for a target, circles, and who is maximal."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,8 +10,9 @@ from scipy.optimize import brentq
 from scipy.special import i0e, i1e
 from torch import Tensor
 
+from ..attention import full_precision
 from .kernels import Exponential
-from .sphere import check_tokens, positive
+from .sphere import check_labels, check_tokens, positive
 
 GRID = 4096  # points at which densities and profiles on a circle are sampled
 
@@ -22,8 +24,10 @@ def orbit(kernel: Exponential, labels: Tensor, point: Tensor) -> Tensor:
     """
     if not isinstance(kernel, Exponential):
         raise ValueError(f"kernel: expected Rotary or Gauge, got {kernel!r}")
+    kernel.check_energy()
     tokens = check_tokens(point[None]).expand(len(labels), -1)
-    return kernel.frame(tokens, labels)[1](tokens)
+    with full_precision(tokens):
+        return kernel.frame(tokens, check_labels(labels, tokens))[1](tokens)
 
 
 def quantiles(density: Callable[[np.ndarray], np.ndarray], levels: Tensor) -> Tensor:
@@ -57,7 +61,7 @@ def householder(targets: Tensor, point: Tensor) -> Tensor:
     """
     targets, point = (F.normalize(check_tokens(x), dim=-1) for x in (targets, point[None]))
     total = targets + point  # w is orthogonal to it, but for rounding: take that away
-    share = ((targets - point) * total).sum(-1, keepdim=True) / total.square().sum(-1, keepdim=True).clamp_min(1e-30)
+    share = ((targets - point) * total).sum(-1, keepdim=True) / total.square().sum(-1, keepdim=True).clamp_min(1.0)
     difference = targets - point - share * total
     length = difference.norm(dim=-1, keepdim=True)
     apart = length > 8 * torch.finfo(length.dtype).eps
@@ -68,9 +72,8 @@ def householder(targets: Tensor, point: Tensor) -> Tensor:
 def latitude_circle(labels: Tensor, height: float = 0.0) -> Tensor:
     """Tokens (sqrt(1 - z^2) cos xi, sqrt(1 - z^2) sin xi, z) on S^2, for each label (n,); z = 0: a great circle."""
     labels = labels if labels.is_floating_point() else labels.double()
-    if not -1 <= height <= 1:
-        raise ValueError(f"height: expected a number in [-1, 1], got {height}")
-    radius = (1 - height**2) ** 0.5
+    _check_height(height)
+    radius = math.sqrt(1 - height**2)
     return torch.stack([radius * labels.cos(), radius * labels.sin(), torch.full_like(labels, height)], -1)
 
 
@@ -80,6 +83,7 @@ def latitude_energy(beta: float, height: float = 0.0, mean: float = 0.0) -> floa
     With t = beta (1 - z^2): E = e^-t (c I_0(t) + I_1(t)) / (2 beta), I_k modified Bessel functions. The papers' unit
     has e^beta times as much. Source: ours; chapter 16.
     """
+    _check_height(height)
     t = positive("beta", beta) * (1 - height**2)
     return float(mean * i0e(t) + i1e(t)) / (2 * beta)
 
@@ -112,12 +116,17 @@ def fourier_means(profile: Callable[[Tensor], Tensor], highest: int = 32) -> Ten
 
 
 def signed_laplacian(coupling: Tensor) -> Tensor:
-    """diag(a 1) - a of a symmetric coupling (n, n): consensus is a maximum if and only if it is positive semidefinite.
+    """diag(a 1) - a of symmetric couplings (..., n, n): consensus is a maximum if and only if it is semidefinite, >= 0.
 
     Raises ValueError for a matrix that is not square, finite and symmetric. Source: ours, claim U11; chapter 16.
     """
-    if coupling.dim() != 2 or coupling.shape[0] != coupling.shape[1] or not torch.isfinite(coupling).all():
-        raise ValueError(f"coupling: expected a finite square matrix, got shape {tuple(coupling.shape)}")
+    if coupling.dim() < 2 or coupling.shape[-1] != coupling.shape[-2] or not torch.isfinite(coupling).all():
+        raise ValueError(f"coupling: expected finite square matrices, got shape {tuple(coupling.shape)}")
     if not torch.allclose(coupling, coupling.mT):
-        raise ValueError("coupling: expected a symmetric matrix")
-    return torch.diag(coupling.sum(-1)) - coupling
+        raise ValueError("coupling: expected symmetric matrices")
+    return torch.diag_embed(coupling.sum(-1)) - coupling
+
+
+def _check_height(height: float) -> None:
+    if not -1 <= height <= 1:
+        raise ValueError(f"height: expected a number in [-1, 1], got {height}")

@@ -24,6 +24,21 @@ def uniform(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, devi
     return F.normalize(points, dim=-1).to(device, dtype)
 
 
+def shaken(tokens: Tensor, size: float, seed: int = 0) -> Tensor:
+    """Each token (..., n, D) moved along the sphere by a normal displacement of standard deviation `size` an axis.
+
+    Drawn on the CPU, so that a seed means the same displacements on every device.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(tokens.shape, generator=generator, dtype=torch.float64).to(tokens)
+    return exponential(tokens, tangent(tokens, size * noise))
+
+
+def ring(count: int, device="cpu") -> Tensor:
+    """`count` labels equally spaced over a full turn, 0 <= xi < 2 pi, (count,) in float64."""
+    return torch.arange(count, dtype=torch.float64, device=device) * (2 * math.pi / count)
+
+
 def tangent(tokens: Tensor, vectors: Tensor) -> Tensor:
     """P_x v = v - <x, v> x, the part of v (..., D) along which a token x (..., D) on the sphere can move."""
     return vectors - (tokens * vectors).sum(-1, keepdim=True) * tokens
