@@ -33,9 +33,36 @@ def test_the_two_numbers_of_a_uniform_label_are_uniform_and_independent():
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.0, math.nan])
-def test_two_numbers_needs_labels_between_0_and_1(bad):
+@pytest.mark.parametrize("function", [gauges.two_numbers, *gauges.TARGETS.values()])
+def test_labels_of_targets_are_between_0_and_1(function, bad):
     with pytest.raises(ValueError, match="labels: expected numbers in"):
-        gauges.two_numbers(torch.tensor([0.5, bad]))
+        function(torch.tensor([0.5, bad]))
+    with pytest.raises(ValueError, match="labels: expected numbers in"):
+        function(0.5)
+
+
+@pytest.mark.parametrize("bad", [torch.tensor([0, 8]), torch.tensor([-1, 0]), torch.tensor([0.0, 1.0])])
+def test_prompts_are_eight(bad):
+    assert gauges.corners(torch.arange(8)).unique(dim=0).shape == (8, 3)
+    with pytest.raises(ValueError, match="labels: expected whole numbers from 0 to 7"):
+        gauges.corners(bad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_last_label_below_1_is_in_the_last_spot(dtype):
+    last = torch.nextafter(torch.tensor([1.0], dtype=dtype), torch.tensor([0.0], dtype=dtype))
+    first, last = gauges.spots(torch.cat([0 * last, last]))
+    assert first.argmax() == 2 and last.argmax() == 1  # the pole, rolled by 0 and by 2 places
+
+
+def test_a_point_has_its_height_and_angle():
+    height, angle = torch.tensor([[-1.0, 0.3], [0.0, 1.0]]).double(), torch.tensor([[0.0, 2.0], [4.0, 1.0]]).double()
+    points = gauges.point(height, angle)
+    torch.testing.assert_close(points[..., 2], height)
+    torch.testing.assert_close(points.norm(dim=-1), torch.ones(2, 2).double())
+    torch.testing.assert_close(
+        torch.atan2(points[..., 1], points[..., 0])[[0, 1], [1, 0]], torch.tensor([2.0, 4 - 2 * math.pi]).double()
+    )
 
 
 def test_the_target_laws_are_what_their_names_say():
@@ -123,6 +150,23 @@ def test_the_laws_of_the_resultant_against_a_uniform_point():
         assert kstest(0.97 * resultant, law).pvalue < 1e-3, name  # and it can tell
 
 
+@pytest.mark.parametrize("count", [16, 64])
+def test_the_lengths_of_the_mean_against_the_mean_turn(count):
+    points, kernels = uniform(200, 3, seed=9), gauges.geometries(1.0, count)
+    for name, length in gauges.resultant_lengths(points[:, 2]).items():
+        expected = (points @ gauges.turn_mean(*kernels[name]).T).norm(dim=-1)
+        torch.testing.assert_close(length, expected, atol=1e-12, rtol=0, msg=name)
+
+
+def test_the_laws_of_the_resultant_are_those_of_its_lengths():
+    height = torch.linspace(0.001, 0.999, 99, dtype=torch.float64)  # P(|t| <= height) = height
+    for name, length in gauges.resultant_lengths(height).items():
+        share = torch.from_numpy(gauges.resultant_laws()[name](length.numpy()))
+        torch.testing.assert_close(share, 1 - height if name == "eight prompts" else height, atol=1e-9, rtol=0)
+    with pytest.raises(ValueError, match="height: expected numbers in"):
+        gauges.resultant_lengths(torch.tensor([0.0, 1.1]))
+
+
 def test_the_leaving_speed_against_quadrature():
     beta, height = 3.0, 0.6
     square = 1 - height**2
@@ -136,12 +180,32 @@ def test_the_leaving_speed_against_quadrature():
     assert gauges.leaving_speed(beta, 0.0) == gauges.leaving_speed(beta, 1.0) == 0
 
 
+@pytest.mark.parametrize("height", [2.0, -1.5, math.nan])
+def test_the_leaving_speed_needs_a_height_and_a_beta(height):
+    with pytest.raises(ValueError, match="height: expected a number"):
+        gauges.leaving_speed(1.0, height)
+    with pytest.raises(ValueError, match="beta: expected a finite number > 0"):
+        gauges.leaving_speed(-1.0, 0.5)
+
+
 def test_the_share_of_the_start():
     start = uniform(200, 8, 3, seed=7)
     direction = gauges.common(start)[:, None]
     best = gauges.start_share(start, direction.expand(200, 8, 3))  # if w were the direction of the mean
     assert 0.7 / 8 < best < 1 / 8
-    assert gauges.start_share(start, uniform(200, 1, 3, seed=8)) < 0.1 / 8
-    assert gauges.start_share(start[:, :1], start[:, :1]) == pytest.approx(1)
-    end = integrate(Exponential(1.0), start, time=60, tolerance=1e-4, states=2).tokens[-1]
-    assert 0.5 / 8 < gauges.start_share(start, end) < 1 / 8
+    assert gauges.start_share(start, uniform(200, 1, 3, seed=8).expand(200, 8, 3)) < 0.1 / 8
+    assert gauges.start_share(start, start) == pytest.approx(1)  # nothing moved, nothing lost
+    assert gauges.start_share(start, start.roll(1, -2)) < 0.1 / 8  # each token's own end, not the cloud's
+    early, late = integrate(Exponential(1.0), start, time=[0.5, 60], tolerance=1e-4).tokens[-2:]
+    assert gauges.start_share(start, early) > math.cos(0.2684) ** 2
+    assert 0.5 / 8 < gauges.start_share(start, late) < 1 / 8
+    with pytest.raises(ValueError, match="end: expected the shape"):
+        gauges.start_share(start, direction)
+
+
+def test_the_share_does_not_depend_on_the_frame():
+    start = uniform(50, 16, 3, seed=10)
+    kernel, prompts = gauges.geometries(1.0, 16)["eight prompts"]
+    turn, _ = kernel.frame(start, prompts)
+    end = integrate(kernel, start, prompts, time=2, tolerance=1e-4, states=2).tokens[-1]
+    assert gauges.start_share(start, end) == pytest.approx(gauges.start_share(turn(start), turn(end)), rel=1e-12)

@@ -30,11 +30,7 @@ from ddcl_lite.meanfield.maximizers import (
     quantiles,
     signed_laplacian,
 )
-from ddcl_lite.meanfield.sphere import uniform
-
-
-def ring(n):
-    return torch.arange(n, dtype=torch.float64) * (2 * math.pi / n)
+from ddcl_lite.meanfield.sphere import ring, uniform
 
 
 def reflections(labels):

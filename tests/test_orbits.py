@@ -19,14 +19,14 @@ POINT = torch.tensor([0.48, 0.64, 0.6], dtype=torch.float64)
 
 @pytest.mark.parametrize("n", [2, 7, 48])
 def test_a_full_turn_leaves_the_axis_and_only_that(n):
-    labels = orbits.full_turn(n)
+    labels = sphere.ring(n)
     tokens = orbit(Rotary(2.0, [1.0]), labels, POINT)
     assert orbits.resultants(tokens).item() == pytest.approx(0.6)
     assert orbits.resultants(orbit(Rotary(2.0, [n]), labels, POINT)).item() == pytest.approx(1.0)  # n turns: equal
 
 
 def test_settling_reaches_an_orbit_and_repeats():
-    labels, kernel = orbits.full_turn(10), Rotary(1.0, [1.0])
+    labels, kernel = sphere.ring(10), Rotary(1.0, [1.0])
     ends = orbits.settle(kernel, labels, runs=3, dim=3, time=60, seed=1)
     assert ends.shape == (3, 10, 3)
     assert torch.equal(ends, orbits.settle(kernel, labels, 3, 3, 60, seed=1))
@@ -37,9 +37,9 @@ def test_settling_reaches_an_orbit_and_repeats():
 
 def test_starts_on_one_side_of_a_pole():
     pole = torch.tensor([0.0, 0.0, 1.0])
-    ends = orbits.settle(Exponential(1.0), orbits.full_turn(30), 5, 3, time=1e-6, seed=0, pole=pole)
+    ends = orbits.settle(Exponential(1.0), sphere.ring(30), 5, 3, time=1e-6, seed=0, pole=pole)
     assert (ends[..., 2] > 0).all()
-    assert not (orbits.settle(Exponential(1.0), orbits.full_turn(30), 5, 3, time=1e-6, seed=0)[..., 2] > 0).all()
+    assert not (orbits.settle(Exponential(1.0), sphere.ring(30), 5, 3, time=1e-6, seed=0)[..., 2] > 0).all()
 
 
 def test_places_on_the_orbit_do_not_depend_on_the_point_reached():
@@ -105,7 +105,7 @@ def test_what_is_no_map():
 
 @pytest.mark.parametrize("n, beta", [(3, 1.0), (9, 0.3), (9, 4.0), (25, 2.0)])
 def test_the_twisted_state_rests_and_has_its_rates(n, beta):
-    kernel, tokens, labels = RotaryQueriesKeys(beta, [1.0]), orbits.twisted(n), orbits.full_turn(n)
+    kernel, tokens, labels = RotaryQueriesKeys(beta, [1.0]), orbits.twisted(n), sphere.ring(n)
     assert kernel.drift(tokens, labels).norm(dim=-1).max() < 1e-14
     rates = orbits.twisted_rates(beta, n)
     torch.testing.assert_close(dense.rates(kernel, tokens, labels), rates.sort(descending=True).values)
@@ -114,7 +114,7 @@ def test_the_twisted_state_rests_and_has_its_rates(n, beta):
 
 
 def test_the_top_rate_leaves_out_turning_wherever_the_tokens_are():
-    tokens, labels = sphere.uniform(2, 12, 2, seed=5), orbits.full_turn(12)
+    tokens, labels = sphere.uniform(2, 12, 2, seed=5), sphere.ring(12)
     for kernel in (Exponential(3.0), RotaryQueriesKeys(3.0, [1.0])):
         angles = torch.atan2(tokens[..., 1], tokens[..., 0])
         for top, at in zip(orbits.top_rates(kernel, tokens, labels), angles):
@@ -150,7 +150,7 @@ def test_an_even_number_has_no_twisted_state(n):
 
 
 def test_consensus_rests_where_values_are_not_rotated_and_where_symmetry_holds_it():
-    labels = orbits.full_turn(12)
+    labels = sphere.ring(12)
     points = {"axis": [0.0, 0.0, 1.0], "between": [0.6, 0.0, 0.8], "equator": [1.0, 0.0, 0.0]}
     speeds = {}
     for name, point in points.items():

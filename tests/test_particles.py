@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
-from scipy.special import eval_legendre
 
 import ddcl_lite as dl
 from ddcl_lite.experiments import particles
@@ -86,6 +85,17 @@ def test_errors_fall_with_the_order_and_the_layer_has_order_one():
     assert set(particles.errors_by_step(dl.Exponential(1.0), x, (0.2, 0.1), time=0.4)) == {1, 2, 4}
 
 
+@pytest.mark.parametrize("kernel, normed", [(dl.Exponential(3.0), False), (dl.SelfAttention(3.0), True)])
+def test_the_equation_as_written_keeps_norms_and_agrees_with_the_flow(kernel, normed):
+    x, times = uniform(7, 4, seed=5), [0.5, 4.0]
+    path = particles.ambient_path(3.0, x, times, normed)
+    assert (path.norm(dim=-1) - 1).abs().max() < 1e-8
+    expected = dl.integrate(kernel, x, time=times, step=0.02).tokens[1:]
+    torch.testing.assert_close(path, expected, rtol=0, atol=1e-7)
+    longer = particles.ambient_path(3.0, 1.001 * x, [0.5], normed)  # nothing is normalised on the way
+    assert (longer.norm(dim=-1) - 1).abs().min() > 1e-5
+
+
 def test_certain_means_an_open_hemisphere_around_the_mean():
     cap = torch.nn.functional.normalize(uniform(20, 3, seed=0) + torch.tensor([0.0, 0.0, 1.5]), dim=-1)
     stray = torch.cat([cap[:-1], torch.tensor([[0.0, 0.0, -1.0]])])
@@ -103,24 +113,6 @@ def test_what_is_certain_collapses_and_a_path_has_its_raw_times():
     assert (path[-1].mean(-2).norm(dim=-1)[particles.is_certain(path[1])] > 0.999).all()
 
 
-@pytest.mark.parametrize("beta", [0.5, 1.0, 6.0])
-@pytest.mark.parametrize("degree", [1, 2, 5])
-def test_growth_rates_are_those_of_the_kernels_integral(beta, degree):
-    def kernel(t):
-        return math.exp(beta * (t - 1)) / beta
-
-    weight = quad(lambda t: kernel(t) * eval_legendre(degree, t) / 2, -1, 1)[0]  # Funk-Hecke on S^2
-    assert particles.growth_rate(degree, beta) == pytest.approx(degree * (degree + 1) * weight, rel=1e-6)
-    weight = quad(lambda a: kernel(math.cos(a)) * math.cos(degree * a) / (2 * math.pi), 0, 2 * math.pi)[0]
-    assert particles.growth_rate(degree, beta, 2) == pytest.approx(degree**2 * weight, rel=1e-6)
-
-
-def test_growth_rates_need_a_circle_or_a_sphere():
-    assert particles.growth_rate(1, 1.0) == pytest.approx(2 * math.exp(-2))
-    with pytest.raises(ValueError, match="dim: expected 2 or 3, got 4"):
-        particles.growth_rate(1, 1.0, 4)
-
-
 def test_a_planted_degree_grows_at_its_rate():
     count, small = 4000, 1e-3
     levels = (np.arange(count) + 0.5) / count
@@ -131,7 +123,7 @@ def test_a_planted_degree_grows_at_its_rate():
     x = torch.from_numpy(np.stack([radius * np.cos(angles), radius * np.sin(angles), heights], -1))
     path = dl.integrate(dl.Harmonic(1.0), x, time=[2.0, 4.0], step=0.5)
     z = path.tokens[..., 2].mean(-1)
-    assert math.log(z[2] / z[1]) / 2 == pytest.approx(particles.growth_rate(1, 1.0), rel=0.01)
+    assert math.log(z[2] / z[1]) / 2 == pytest.approx(2 * math.exp(-2), rel=0.01)  # l = 1, beta = 1
 
 
 def test_collapse_times_are_those_of_a_finer_integration():

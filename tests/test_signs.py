@@ -127,7 +127,28 @@ def test_thresholds_agree_with_integrals():
     assert signs.first_unstable(2) == pytest.approx(brentq(in_plane, 1, 3, args=(2,)), abs=2e-5)
     assert signs.first_unstable(2, 3) == pytest.approx(brentq(in_plane, 1, 3, args=(3,)), abs=2e-5)
     assert signs.first_unstable(3, 1, 0.3, bracket=(0.3, 1.2)) == pytest.approx(latitude_balance(0.3), abs=3e-5)
-    assert latitude_balance(0.0) == pytest.approx(1.5451, abs=5e-5)
+    assert latitude_balance(0.0) == pytest.approx(1.545127, abs=5e-7)
+
+
+@pytest.mark.parametrize("beta", [0.7, 1.6, 1.9])
+def test_the_displacements_of_a_great_circle_are_its_fourier_modes(beta):
+    """So the thresholds belong to mode 0 out of the plane, and to modes 2 and 3 within it (sine and cosine each)."""
+    theta, mean = ring(16), 0.1
+    weight = (mean + theta.cos()) * (beta * (theta.cos() - 1)).exp()
+    across = [(weight * ((k * theta).cos() - theta.cos())).mean().item() for k in range(16)]
+    bend = beta * theta.sin() ** 2 - theta.cos()
+    along = [(weight * bend * (1 - (k * theta).cos())).mean().item() for k in range(16)]
+    for dim, modes in ((2, along), (3, across + along)):
+        found = dense.rates(signs.cosine(beta, mean), latitude_circle(theta)[:, :dim].contiguous(), theta)
+        assert found.tolist() == pytest.approx(sorted(modes, reverse=True), abs=1e-10)
+    assert max(across) == pytest.approx(max(0, across[0]), abs=1e-15)
+
+
+def test_a_bracket_without_a_threshold_is_refused():
+    with pytest.raises(ValueError, match="bracket: expected a threshold inside"):
+        signs.first_unstable(3, bracket=(1.6, 1.9))  # unstable at both ends
+    with pytest.raises(ValueError, match="bracket: expected a threshold inside"):
+        signs.first_unstable(3, bracket=(1.0, 1.5))  # at neither
 
 
 @pytest.mark.parametrize("mean", [-0.9, 0.0, 0.3, 0.49])
@@ -152,6 +173,13 @@ def test_the_border_of_consensus_found_by_simulation(beta):
     assert 0.49 < low < 0.5 < high < 0.51 and high - low < 0.003
 
 
+@pytest.mark.parametrize("shift, word", [(-2.0, "leave"), (2.0, "return")])
+def test_a_border_outside_the_search_is_no_border(shift, word, monkeypatch):
+    monkeypatch.setattr(signs, "cosine", lambda beta, mean: Toeplitz(beta, lambda t: shift + mean + t.cos()))
+    with pytest.raises(ValueError, match=f"no border within 0 <= c <= 1, since all {word}"):
+        signs.consensus_threshold(1.0, time=20.0)
+
+
 def test_kinds_of_states():
     ordered = torch.stack([latitude_circle(RING, 0.6), latitude_circle(RING), POINT.expand(24, -1), uniform(24, 3)])
     turned = ordered @ torch.linalg.qr(uniform(3, 3, seed=1))[0]
@@ -169,14 +197,26 @@ def test_not_every_start_reaches_the_latitude_circle():
     assert table["starts"].sum() == 16 and set(table["state"]) == {"latitude circle", "other"}
     assert table["E"].is_monotonic_decreasing and (table["top rate"] < -1e-3).all()
     assert table["E"][0] == pytest.approx(signs.predicted(1.0, 0.3), rel=1e-9)
-    for row in table.itertuples():
-        assert kernel.energy(row.tokens, RING).item() == pytest.approx(row.E)
-        assert sum(row.spectrum) == pytest.approx(1 - row.Rbar**2, abs=2e-3)
+    for row in table.to_dict("records"):
+        tokens = row["tokens"]
+        assert kernel.energy(tokens, RING).item() == pytest.approx(row["E"])
+        assert row["speed"] < 1e-5 and kernel.drift(tokens, RING).norm(dim=-1).max() < 1e-5
+        across = torch.linalg.eigvalsh(tokens.T @ tokens / 24)[0].item()
+        assert row["off plane"] ** 2 == pytest.approx(across, abs=1e-9)
+        assert row["off plane"] < 1e-3 if row["state"] == "other" else row["off plane"] > 0.1
     circle = latitude_circle(RING, math.sqrt(1 - latitude_balance(0.3)))
     near, far = signs.returning(kernel, circle, RING, [0.1, 3.0])
     assert near == 1 > far
     assert signs.top_rate(kernel, circle, RING) == pytest.approx(table["top rate"][0], rel=1e-3)
     assert signs.top_rate(kernel, POINT.expand(24, -1).contiguous(), RING) == pytest.approx(0.2)  # 1/2 - c
+
+
+def test_final_states_count_as_one_if_their_energies_agree():
+    energy = torch.tensor([1.0, 3.0, 2.0, 3.0 - 1e-6, 2.0 + 1e-6, 0.0], dtype=torch.float64)
+    first, starts = signs.different(energy)
+    assert first.tolist() == [1, 4, 0, 5] and starts.tolist() == [2, 2, 1, 1]
+    first, starts = signs.different(energy[[1, 3, 5]], torch.tensor([4, 2, 1]))
+    assert first.tolist() == [0, 2] and starts.tolist() == [6, 1]
 
 
 def test_a_distance_bias_is_positive_and_goes_around_the_ring():

@@ -158,9 +158,9 @@ def about_the_axis(angle):
     "Experiments with n in {64, 128, 256} up to tau = 20: USA collapses; RoPE standard, RoPE generalised and prompts "
     "do not, and each leaves its own shape (summary).",
     "measured",
-    "So it is here, d = 3, beta <= 2. In its gauge frame each of the four collapses as USA does, from the start G x: at "
-    "beta = 2 about one start in a hundred has not done so at tau = 20, not the same x in every frame. The shape in the "
-    "content frame is G^T w, and Rbar is that of a random w: for RoPE over one full turn uniform on [0, 1].",
+    "So it is here, d = 3, beta <= 2. In its gauge frame each of the four collapses, as USA from the start G x. At "
+    "beta = 2, n = 64, about one start in a hundred has not done so at tau = 20: another x in another frame. The shape "
+    "in the content frame is G^T w, and Rbar is that of a random w: for RoPE over one full turn uniform on [0, 1].",
     15,
 )
 def panels(seed, device):

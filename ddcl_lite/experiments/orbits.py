@@ -25,11 +25,6 @@ COLLAPSED = 0.99  # Rbar from which a cloud counts as collapsed; one token of 48
 REFERENCE = 20000  # quantiles that stand for a target law: within pi / 20000 of it
 
 
-def full_turn(n: int, device: str | torch.device = "cpu") -> Tensor:
-    """n labels, equally spaced on one full turn: 2 pi j / n, (n,), float64."""
-    return torch.arange(n, dtype=torch.float64, device=device) * (2 * math.pi / n)
-
-
 def settle(
     kernel: Kernel,
     labels: Tensor,
@@ -141,7 +136,7 @@ def top_rates(kernel: Kernel, tokens: Tensor, labels: Tensor) -> list[float]:
 def twisted(n: int) -> Tensor:
     """Tokens at the angles pi j (n - 1)/n on the circle, n odd: where rotating queries and keys can hold them, (n, 2).
 
-    With labels `full_turn(n)`, neighbours in label are nearly opposite. Source: ours, for claim U9; chapter 14.
+    With labels `sphere.ring(n)`, neighbours in label are nearly opposite. Source: ours, for claim U9; chapter 14.
     """
     if n < 3 or n % 2 == 0:
         raise ValueError(f"n: expected an odd number >= 3, got {n}")
@@ -154,7 +149,7 @@ def twisted_rates(beta: float, n: int) -> Tensor:
 
     lambda_k = -(1/n) sum_D g(D) (1 - cos k D), g(D) = exp(beta (cos D - 1)) (cos D + beta sin^2 D), D = 2 pi m / n.
     """
-    angle = full_turn(n)
+    angle = sphere.ring(n)
     g = torch.exp(beta * (angle.cos() - 1)) * (angle.cos() + beta * angle.sin().square())
     return -((1 - torch.cos(torch.arange(n)[:, None] * angle)) @ g) / n
 

@@ -8,7 +8,6 @@ import pandas as pd
 import torch
 from scipy.integrate import solve_ivp
 from scipy.interpolate import CubicSpline
-from scipy.special import ive
 from torch import Tensor
 
 from ..meanfield.flow import integrate
@@ -85,6 +84,24 @@ def equiangular(n: int, dim: int, cosine: float, seed: int = 0, device: str | to
     return (torch.linalg.cholesky(gram) @ torch.linalg.qr(normal).Q[:n]).to(device)
 
 
+def ambient_path(beta: float, tokens: Tensor, times: Sequence[float], normed: bool = False) -> Tensor:
+    """USA (`normed`: SA) as it is written, in R^D and with no normalisation of the tokens: (S, n, D) at `times` > 0.
+
+    x' = P_x a with P_x v = v - <x, v> x, solved by scipy (relative tolerance 1e-10): nothing but P_x keeps |x| at 1.
+    tokens (n, D); float64 on the CPU. Claim U1.
+    """
+    start = tokens.cpu().double().numpy()
+
+    def slope(_, flat):
+        x = flat.reshape(start.shape)
+        weights = np.exp(beta * (x @ x.T - 1))
+        pull = weights @ x / (weights.sum(1, keepdims=True) if normed else len(x))
+        return (pull - (x * pull).sum(1, keepdims=True) * x).ravel()
+
+    solution = solve_ivp(slope, (0, times[-1]), start.ravel(), t_eval=times, method="DOP853", rtol=1e-10, atol=1e-12)
+    return torch.from_numpy(solution.y.T.reshape(-1, *start.shape))
+
+
 def is_certain(tokens: Tensor) -> Tensor:
     """Whether every token of a cloud (..., n, D) has a positive product with the mean: (...,), bool.
 
@@ -102,19 +119,6 @@ def collapse_path(beta: float, n: int, runs: int, horizons: Sequence[float], see
     times = [library_time(each, beta) for each in horizons]
     start = uniform(runs, n, 3, seed=seed, device=device)
     return integrate(kernel, start, time=times, tolerance=1e-2, order=2).tokens
-
-
-def growth_rate(degree: int, beta: float, dim: int = 3) -> float:
-    """The rate, in the library's unit, at which USA multiplies a small harmonic of this degree of the uniform law.
-
-    l (l + 1) e^-beta i_l(beta)/beta on S^2 (`dim` 3), k^2 e^-beta I_k(beta)/beta on S^1, with modified Bessel functions
-    i_l and I_k. Chapter 11.
-    """
-    if dim == 2:
-        return degree**2 * ive(degree, beta) / beta
-    if dim == 3:
-        return degree * (degree + 1) * math.sqrt(math.pi / (2 * beta)) * ive(degree + 0.5, beta) / beta
-    raise ValueError(f"dim: expected 2 or 3, got {dim}")
 
 
 def collapse_times(

@@ -115,9 +115,10 @@ def displaced(couplings: Tensor, beta: float, dim: int, size: float = 1e-2) -> T
 def first_unstable(dim: int, modes: int = 1, mean: float = 0.0, count: int = 16, bracket=(1.3, 1.9)) -> float:
     """The beta at which a great circle of labelled tokens gets its first `modes` unstable displacements.
 
-    Bisection on `dense.rates`, the second variation as written, for a = c + cos and `count` labels: from 16 on the sums
-    over the ring are integrals to 7 digits. dim = 2 leaves only displacements within the plane.
-    Raises ValueError for another dim than 2 or 3.
+    A root of `dense.rates`, the second variation as written, for a = c + cos and `count` labels: from 16 on the sums
+    over the ring are integrals to 7 digits. dim = 2 leaves only displacements within the plane. It
+    counts displacements, and does not ask which they are.
+    Raises ValueError for another dim than 2 or 3, and where the bracket holds no root.
     """
     if dim not in (2, 3):
         raise ValueError(f"dim: expected 2 or 3, got {dim}")
@@ -133,11 +134,14 @@ def first_unstable(dim: int, modes: int = 1, mean: float = 0.0, count: int = 16,
     return brentq(unstable, *bracket, xtol=1e-6)
 
 
-def consensus_threshold(beta: float, dim: int = 3, count: int = 16, time: float = 100.0, seed: int = 0, device="cpu"):
+def consensus_threshold(
+    beta: float, dim: int = 3, count: int = 16, time: float = 100.0, seed: int = 0, device="cpu"
+) -> tuple[float, float]:
     """The c below which a + cos leaves consensus, by simulation: (low, high), 0.0023 apart.
 
     Tokens next to consensus (1e-4) flow for `time`; they leave if their variance grows over the second half, or is no
     longer small. 22 values of c at a time, two rounds; the search begins between 0 and 1 and knows no eigenvalue.
+    Raises ValueError if all leave or all return.
     """
     labels, low, high = ring(count, device), 0.0, 1.0
     together = torch.eye(dim, dtype=torch.float64, device=device)[0].expand(count, -1)
@@ -148,18 +152,22 @@ def consensus_threshold(beta: float, dim: int = 3, count: int = 16, time: float 
         _, half, end = (x - x.mean(-2, keepdim=True) for x in flow.tokens)
         half, end = (each.square().sum(-1).mean(-1) for each in (half, end))
         leaves = (end > half) | (end > 1e-4)
-        first = max(1, int(leaves.long().cumprod(0).sum()))  # the first c that returns
-        low, high = means[first - 1].item(), means[min(first, 21)].item()
+        first = int(leaves.long().cumprod(0).sum())  # the first c that returns
+        if not 0 < first < 22:
+            raise ValueError(
+                f"time: no border within {low:g} <= c <= {high:g}, since all {'leave' if first else 'return'}"
+            )
+        low, high = means[first - 1].item(), means[first].item()
     return low, high
 
 
 def settled_balance(
     means: Sequence[float], beta: float, count: int = 16, time: float = 2000.0, seed: int = 0, device="cpu"
-):
-    """beta (1 - Rbar^2) where tokens come to rest that start next to a latitude circle at height 0.5; one for each c.
+) -> tuple[list[float], list[float]]:
+    """Where tokens come to rest that start next to a latitude circle at height 0.5: (beta (1 - Rbar^2), share) per c.
 
-    `maximizers.latitude_balance(c)` predicts it where it is below beta. Each token is first shaken by about 0.03
-    radians.
+    share: see `ring_state`. `maximizers.latitude_balance(c)` predicts the first where it is below beta. Each token is
+    first shaken by about 0.03 radians.
     """
     labels = ring(count, device)
     start = shaken(latitude_circle(labels, 0.5).expand(len(means), -1, -1), 0.02, seed)
@@ -174,29 +182,42 @@ def outcomes(
 ) -> pd.DataFrame:
     """The different final states of `runs` uniform starts: how many end in each, and what it is. Highest energy first.
 
-    Two final states count as one if their energies agree to 1e-5 of the highest. Columns: starts, state (see `kinds`),
-    E (library unit), Rbar, spectrum (of the covariance), "top rate", the largest growth rate of a small displacement
-    with those of rotations set aside (negative: a strict local maximum up to rotation), and tokens (n, D), turned to
-    their principal axes.
+    Two final states count as one if their energies agree to 1e-5 of the highest. One of each then flows on for 2,000
+    more, a thousand times as accurately, to come to rest. Columns: starts, state (see `kinds`), E (library unit), Rbar,
+    "top rate", the largest growth rate of a small displacement with those of rotations set aside (negative: a strict
+    local maximum up to rotation), "off plane", the root-mean-square distance from the best plane through the centre,
+    speed (the largest of a token: 0 at rest), and tokens (n, D), turned to their principal axes.
     """
     start = uniform(runs, len(labels), dim, seed=seed, device=labels.device)
     flow = integrate(kernel, start, labels, [time], tolerance=1e-3)
-    ends, energy = flow.tokens[-1], flow.energy[-1]
-    order = energy.argsort(descending=True).tolist()
+    first, starts = different(flow.energy[-1])
+    ends = integrate(kernel, flow.tokens[-1][first], labels, [2000.0], tolerance=1e-6).tokens[-1]
+    energy, speed = kernel.energy(ends, labels), kernel.drift(ends, labels).norm(dim=-1).amax(-1)
     names, rows = kinds(ends, labels), []
-    for run in order:
-        if rows and abs(rows[-1]["E"] - energy[run].item()) < 1e-5 * energy[order[0]].abs().item():
-            rows[-1]["starts"] += 1
-            continue
-        spread, axes = torch.linalg.eigh(torch.cov(ends[run].T, correction=0))
-        row = {"starts": 1, "state": names[run], "E": energy[run].item(), "Rbar": ends[run].mean(0).norm().item()}
-        row["spectrum"] = [abs(round(value, 3)) for value in spread.flip(0).tolist()]
-        row["top rate"] = top_rate(kernel, ends[run], labels)
-        rows.append(row | {"tokens": (ends[run] @ axes.flip(1)).cpu()})
+    for each, count in zip(*different(energy, starts)):
+        end = ends[each]
+        axes = torch.linalg.eigh(torch.cov(end.T, correction=0))[1]
+        row = {"starts": int(count), "state": names[each], "E": energy[each].item(), "Rbar": end.mean(0).norm().item()}
+        row["top rate"] = top_rate(kernel, end, labels)
+        row["off plane"] = torch.linalg.svdvals(end)[2:].norm().item() / math.sqrt(len(labels))
+        rows.append(row | {"speed": speed[each].item(), "tokens": (end @ axes.flip(1)).cpu()})
     return pd.DataFrame(rows)
 
 
-def returning(kernel: Coupled, state: Tensor, labels: Tensor, sizes: Sequence[float], runs: int = 8, seed: int = 0):
+def different(energy: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Where in energy (S,) its different values first occur, the highest first, and how many `starts` (S,) share each.
+
+    Neighbours that differ by up to 1e-5 of the highest count as equal. starts: one each unless given.
+    """
+    order = energy.argsort(descending=True)
+    ordered, starts = energy[order], torch.ones_like(order) if starts is None else starts[order]
+    new = ordered.diff(prepend=ordered.new_tensor([math.inf])) < -1e-5 * ordered[0].abs()
+    return order[new], starts.new_zeros(int(new.sum())).index_add(0, new.cumsum(0) - 1, starts)
+
+
+def returning(
+    kernel: Coupled, state: Tensor, labels: Tensor, sizes: Sequence[float], runs: int = 8, seed: int = 0
+) -> list[float]:
     """The share of `runs` shaken copies of a state (n, D) that flow back to it, for each size of the shaking.
 
     Each token moves along the sphere by normal noise of `sizes` radians per direction; back means the same energy to

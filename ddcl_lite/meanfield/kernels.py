@@ -167,7 +167,7 @@ class Rotary(Exponential):
 
 
 class RotaryQueriesKeys(Rotary):
-    """What language models do: queries and keys are rotated, values are not.
+    """The rotary pattern of language models: queries and keys are rotated, values are not.
 
     drift P_x (1/n) sum_j exp(beta (<R(xi_i) x_i, R(xi_j) x_j> - 1)) x_j, not a gradient: no energy. phases and errors
     as in `Rotary`. Source: rotary embeddings (2104.09864), unnormalised as in USA; chapter 14.
