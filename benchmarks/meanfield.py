@@ -120,13 +120,17 @@ def compare(count, dim, device, repeats) -> list[dict]:
     return list(rows.values())
 
 
-def harmonic_alone(device, repeats) -> None:
-    """Sizes that no other form reaches in reasonable time."""
+def large(device, repeats) -> None:
+    """Sizes at which only O(n) is quick: the fused form once, at the smaller."""
     for count in (2**17, 10**6):
         tokens = sphere.uniform(count, 3, seed=0, dtype=torch.float32, device=device)
         call = partial(forward, dl.Harmonic(BETA), tokens)
         (time,) = seconds([call], repeats, device)
-        print(f"  Harmonic, {count:,} tokens on S^2: {time:.3f} s, {peak_bytes(call, device) / 2**20:.0f} MiB")
+        line = f"  Harmonic, {count:,} tokens on S^2: {time:.3f} s, {peak_bytes(call, device) / 2**20:.0f} MiB"
+        if count == 2**17:
+            (fused,) = seconds([partial(forward, dl.Exponential(BETA), tokens)], 0, device)
+            line += f"; the fused form {fused:.2f} s, {fused / time:.0f}x"
+        print(line)
 
 
 def plot(table: pd.DataFrame) -> None:
@@ -161,7 +165,7 @@ def main() -> None:
         if len(rows) > 1:
             print(f"  D = {dim}, {name}: n^{exponent(list(rows['n'])[-2:], list(rows['forward ms'])[-2:]):.2f}")
     if not options.small:
-        harmonic_alone(device, repeats)
+        large(device, repeats)
     plot(table)
     print(f"\nThe plot is {PLOT}")
 

@@ -43,12 +43,12 @@ def main() -> int:
 
 
 def finish() -> None:
-    """Copy the static files, which Sphinx skips if no page changed, and give the redirect at the root its icon.
+    """Copy the static files, which Sphinx skips if no page changed, and give the redirect at the root an empty icon.
 
-    Without one a browser asks the server for /favicon.ico, in vain.
+    Without one a browser asks the server for /favicon.ico, in vain; a file it would fetch while it is leaving.
     """
     shutil.copytree(ROOT / "book" / "_static", BUILD / "html" / "_static", dirs_exist_ok=True)
-    redirect, icon = INDEX.read_text(encoding="utf-8"), '<link rel="icon" href="_static/favicon.svg">\n'
+    redirect, icon = INDEX.read_text(encoding="utf-8"), '<link rel="icon" href="data:,">\n'
     if icon not in redirect:
         INDEX.write_text(icon + redirect, encoding="utf-8")
 
