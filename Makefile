@@ -17,7 +17,7 @@ test: .venv/ready  ## everything: lint, stale notebooks, the site, unit tests, c
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(RUN) -m book.build
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadscope
-	$(BIN)/pytest -q --nbval-lax --nbval-current-env --nbval-cell-timeout=300 chapters
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadscope --nbval-lax --nbval-current-env --nbval-cell-timeout=300 chapters
 
 notebooks: .venv/ready  ## write chapters/*.ipynb, what Colab opens, from chapters/*.md
 	@$(RUN) -m book.export
