@@ -89,7 +89,7 @@ def exact_sum(tokens, rows=256):
 
 
 def compare(count, dim, device, repeats) -> list[dict]:
-    """One row per contestant at n tokens in D dimensions. Over SLOW seconds a drift, that is timed once, and no more."""
+    """One row per contestant at n tokens in D dimensions. Over SLOW seconds a drift, that is timed, once."""
     tokens = sphere.uniform(count, dim, seed=0, dtype=torch.float32, device=device)
     kernels = contestants(dim)
     rows = {name: dict(n=count, D=dim, contestant=name) for name in kernels}
