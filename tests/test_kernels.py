@@ -650,3 +650,8 @@ def test_positions_are_turned_in_full_precision():
 def test_phases_that_are_none(phases):
     with pytest.raises(ValueError, match="^phases: expected"):
         Rotary(1.0, phases)
+
+
+def test_a_kernel_without_a_field_cannot_be_made():
+    with pytest.raises(TypeError, match="field"):
+        kernels.Kernel(1.0)

@@ -11,6 +11,7 @@ independent clouds with common labels. First derivatives only; `dense` has the s
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ class Field(NamedTuple):
     energy: Callable[[Tensor], Tensor] | None
 
 
-class Kernel:
+class Kernel(ABC):
     """What all kernels share. A new one defines `field(tokens, labels)`, which gives its `Field`."""
 
     no_energy: str | None = None  # where there is no energy, the reason
@@ -39,8 +40,9 @@ class Kernel:
     def __init__(self, beta: float):
         self.beta = positive("beta", beta)
 
+    @abstractmethod
     def field(self, tokens: Tensor, labels: Tensor | None) -> Field:
-        raise NotImplementedError
+        """The drift and the energy for these labels; tokens, checked already, give shape, dtype and device."""
 
     def bind(self, tokens: Tensor, labels: Tensor | None = None) -> Field:
         """Check tokens and labels once, for many evaluations at tokens of this shape, dtype and device."""
