@@ -23,7 +23,9 @@ from .measures import (
 )
 from .notebook import setup
 from .prototypes.assignment import assign, soft_centroids
+from .prototypes.codebook import Coded, HardCodebook, SoftCodebook
 from .prototypes.dense import Decomposition
+from .prototypes.hierarchy import HierarchicalReadout, Level
 from .prototypes.layer import DDCLAttention, PrototypeReadout
 from .prototypes.loss import (
     annealing_potential,
@@ -44,13 +46,17 @@ from .prototypes.training import Run, draw_prototypes, em_step, fit, schedule, t
 
 __all__ = [
     "AttentionPooling",
+    "Coded",
     "Coupled",
     "DDCLAttention",
     "Decomposition",
     "Exponential",
     "FirstTokenReadout",
     "Gauge",
+    "HardCodebook",
     "Harmonic",
+    "HierarchicalReadout",
+    "Level",
     "MeanReadout",
     "PerceiverReadout",
     "PrototypeReadout",
@@ -60,6 +66,7 @@ __all__ = [
     "Run",
     "SelfAttention",
     "SlotAttentionReadout",
+    "SoftCodebook",
     "Toeplitz",
     "Trajectory",
     "annealing_potential",

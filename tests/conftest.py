@@ -1,3 +1,5 @@
+import os
+
 import matplotlib
 import pytest
 import torch
@@ -23,3 +25,13 @@ def cloud():
     """Tokens (2, 9, 5), prototypes (4, 5) and a mask (2, 9) with real and masked tokens, in float64."""
     mask = torch.tensor([[1, 1, 0, 1, 1, 1, 0, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0, 0]], dtype=torch.bool)
     return torch.randn(2, 9, 5, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64), mask
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder, and no network."""
+    monkeypatch.setenv("DDCL_LITE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    return tmp_path / "cache"

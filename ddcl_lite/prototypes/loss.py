@@ -1,6 +1,8 @@
 """The loss and its exact decomposition, the energies behind it, and the temperatures at which a bank can separate."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -38,13 +40,25 @@ def decompose(
     `dense.decompose` can. V is exact to about 6e-8 of the bank's squared radius and shown as at least 0.
     Source: DDCL-Attention (2604.03850); fused form ours; chapters 2 and 3.
     """
+    average = partial(mean_over_tokens, mask=mask)
+    return decompose_by(average, tokens, prototypes, temperature, mask, detach_assignment)
+
+
+def decompose_by(
+    average: Callable[[Tensor], Tensor],
+    tokens: Tensor,
+    prototypes: Tensor,
+    temperature: float | Tensor,
+    mask: Tensor | None,
+    detach_assignment: bool,
+) -> Decomposition:
+    """`decompose` with another average over tokens: (..., N) -> scalar, linear."""
     tokens, prototypes, temperature, dtype = prepare(tokens, prototypes, temperature, mask)
     with full_precision(tokens):
         means, norms, centre = moments(tokens, prototypes, temperature, detach_assignment)
         spread = norms - means.square().sum(-1)
         spread = spread + (spread.clamp_min(0) - spread).detach()  # the value is clamped, the gradient is not
-        variance = mean_over_tokens(spread, mask)
-        reconstruction = mean_over_tokens((tokens - centre - means).square().sum(-1), mask)
+        variance, reconstruction = average(spread), average((tokens - centre - means).square().sum(-1))
         centroids = keep(means + centre, mask).to(dtype)
         return Decomposition(reconstruction + variance, reconstruction, variance, centroids)
 
@@ -174,11 +188,18 @@ def critical_temperature(tokens: Tensor, mask: Tensor | None = None, detach_assi
     Source: Rose (1998) for q detached, ours for q attached; chapters 2 and 5.
     """
     tokens = check_tokens(tokens, mask)
-    with full_precision(tokens), torch.no_grad():
-        tokens = tokens.to(working_dtype(tokens)).flatten(0, -2)  # (tokens, D)
-        weight = torch.ones_like(tokens[:, :1]) if mask is None else mask.reshape(-1, 1).to(tokens.dtype)
-        count = weight.sum().clamp_min(1)
-        tokens = tokens - tokens[weight.argmax(0)]  # from one of them: equal tokens become exactly 0
-        centred_tokens = (tokens - (weight * tokens).sum(0) / count) * weight
-        covariance = centred_tokens.mT @ centred_tokens / count
+    weights = torch.ones_like(tokens[..., 0]) if mask is None else mask
+    return critical_temperature_by(weights.to(working_dtype(tokens)), tokens, detach_assignment)
+
+
+@torch.no_grad()
+def critical_temperature_by(weights: Tensor, tokens: Tensor, detach_assignment: bool) -> Tensor:
+    """`critical_temperature` where each token (..., N, D) counts by its weight (..., N) >= 0."""
+    with full_precision(tokens):
+        tokens, weights = tokens.to(working_dtype(tokens)).flatten(0, -2), weights.reshape(-1, 1)
+        total = weights.sum()
+        total = torch.where(total > 0, total, 1)
+        tokens = tokens - tokens[weights.argmax(0)]  # from one of them: equal tokens become exactly 0
+        centred_tokens = (tokens - (weights * tokens).sum(0) / total) * weights.sqrt()
+        covariance = centred_tokens.mT @ centred_tokens / total
         return (2 if detach_assignment else 4) * torch.linalg.eigvalsh(covariance)[-1].clamp_min(0)
