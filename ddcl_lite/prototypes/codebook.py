@@ -84,9 +84,9 @@ class SoftCodebook(_Codebook):
 
     mu_n = sum_k q_nk e_k,    loss L_q = mean_n sum_k q_nk |z_n - e_k|^2
 
-    `anneal(tokens, ratio)` sets the temperature. hard=True: the nearest code stands in, with the gradient of the mixture
-    (straight-through), and codes are indices; `hard` may be switched at any time. detach_assignment holds q fixed in
-    the loss; stand-ins always let gradients through q. Every code gets a gradient from every token, if a small one.
+    `anneal(tokens, ratio)` sets the temperature. hard=True: the nearest code stands in, with the gradient of the
+    mixture (straight-through), and codes are indices; `hard` may be switched at any time. detach_assignment holds q
+    fixed in the loss; stand-ins always let gradients through q. Every code gets a gradient from every token.
     Raises ValueError naming the argument. Source: DDCL-Attention (2604.03850), from a summary; chapter 8.
     """
 
