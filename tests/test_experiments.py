@@ -8,6 +8,7 @@ import torch
 
 from ddcl_lite import critical_temperature, spread
 from ddcl_lite.experiments import cost, readouts, results, transition
+from ddcl_lite.experiments.comparison import Comparison
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_summarise_pairs_by_seed():
         for seed in range(3)
         for name in readouts.READOUTS
     ]
-    summary = readouts.summarise(pd.DataFrame(rows))
+    summary = readouts.COMPARISON.summarise(pd.DataFrame(rows))
     assert summary.loc["prototypes", "gain over mean"] == pytest.approx(0.2)
     assert summary.loc["prototypes", "+- (gain)"] == pytest.approx(0, abs=1e-12)
     factor = 4.302653 * (1 / 3 + 3 / 7) ** 0.5  # t(0.975, 2), corrected for films shared between splits
@@ -72,10 +73,31 @@ def test_verdicts_are_cautious():
         for seed in range(5)
         for name, gain in zip(readouts.READOUTS, (0, -0.1, 0.1, 0.001, 0, 0))
     ]
-    lines = readouts.verdicts(pd.DataFrame(rows))
+    lines = readouts.COMPARISON.verdicts(pd.DataFrame(rows))
     assert lines["[CLS]"].startswith("worse than the mean: -")
     assert lines["attention pooling"].startswith("better than the mean: +")
     assert all(lines[name].startswith("not told apart") for name in list(readouts.READOUTS)[3:])
+
+
+def test_a_comparison_knows_which_way_is_better():
+    rows = [
+        {"seed": seed, "method": name, "error": error + 0.01 * seed}
+        for seed in range(3)
+        for name, error in (("a", 30.0), ("b", 20.0), ("c", 40.0))
+    ]
+    lines = Comparison("method", "error", "a", higher_is_better=False).verdicts(pd.DataFrame(rows))
+    assert lines["b"].startswith("better than the a: -10") and lines["c"].startswith("worse than the a: +10")
+    summary = Comparison("method", "error", "a").summarise(pd.DataFrame(rows))
+    assert list(summary.index) == ["a", "b", "c"]
+    assert summary.loc["a", "+-"] == pytest.approx(4.302653 * 0.01 / 3**0.5)
+
+
+def test_a_comparison_with_gaps_is_refused():
+    rows = [{"seed": seed, "method": name, "error": 1.0} for seed in range(2) for name in "ab"]
+    with pytest.raises(ValueError, match="two seeds or more, each for every method"):
+        Comparison("method", "error", "a").summarise(pd.DataFrame(rows[:3]))
+    with pytest.raises(ValueError, match="baseline 'mean' among its methods"):
+        Comparison("method", "error", "mean").summarise(pd.DataFrame(rows))
 
 
 def test_batches_hold_every_row_once_and_similar_lengths():
@@ -132,7 +154,7 @@ def test_the_stored_full_scale_run_is_complete():
 
 
 def test_what_chapter_2_says_of_the_stored_run():
-    lines = readouts.verdicts(results.stored("readouts")["table"])
+    lines = readouts.COMPARISON.verdicts(results.stored("readouts")["table"])
     told_apart = [name for name, line in lines.items() if not line.startswith("not told apart")]
     assert told_apart == ["[CLS]"] and lines["[CLS]"].startswith("worse")
 

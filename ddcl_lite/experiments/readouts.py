@@ -3,14 +3,12 @@
 `python -m ddcl_lite.experiments.readouts` runs the full scale and stores its results.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from scipy import stats
 from torch import Tensor, nn
 
 from ..data import split_by_film
@@ -22,6 +20,7 @@ from ..prototypes.readouts import (
     PerceiverReadout,
     SlotAttentionReadout,
 )
+from .comparison import Comparison
 
 READOUTS: dict[str, Callable[[int], nn.Module]] = {
     "mean": lambda dim: MeanReadout(),
@@ -34,6 +33,7 @@ READOUTS: dict[str, Callable[[int], nn.Module]] = {
 TEMPERATURE_RATIO = 0.25  # of the critical temperature of the training tokens
 LOSS_WEIGHT = 0.1  # of L_q per feature, beside the cross-entropy
 TEST_SHARE = 0.3  # of the films
+COMPARISON = Comparison("readout", "accuracy", "mean", TEST_SHARE)
 FULL_SCALE = {"learning_rates": [3e-3], "patience": 3}
 
 
@@ -216,39 +216,6 @@ def nearest_tokens(
     named = [", ".join(list(dict.fromkeys(words[i] for i in row))[:6]) for row in nearest.tolist()]
     columns = {"share of tokens": [f"{value:.0%}" for value in share[order].tolist()], "nearest real tokens": named}
     return pd.DataFrame(columns, index=pd.Index(order.tolist(), name="prototype"))
-
-
-def summarise(table: pd.DataFrame, baseline: str = "mean", level: float = 0.95) -> pd.DataFrame:
-    """Per readout: mean accuracy over seeds, and its mean gain over the baseline on the same split.
-
-    Each comes with the half width of a t-interval of that level. Splits of different seeds share films, so the variance
-    is corrected as for resampled test sets: s^2 (1/J + test share / training share) in place of s^2 / J.
-    Source: Nadeau and Bengio (2003).
-    """
-    scores = table.pivot(index="seed", columns="readout", values="accuracy")[list(READOUTS)]
-    gains = scores.sub(scores[baseline], axis=0)
-    count = len(scores)
-    factor = stats.t.ppf((1 + level) / 2, count - 1) * math.sqrt(1 / count + TEST_SHARE / (1 - TEST_SHARE))
-    return pd.DataFrame(
-        {
-            "accuracy": scores.mean(),
-            "+-": factor * scores.std(),
-            f"gain over {baseline}": gains.mean(),
-            "+- (gain)": factor * gains.std(),
-        }
-    )
-
-
-def verdicts(table: pd.DataFrame, baseline: str = "mean") -> dict[str, str]:
-    """One line per readout: better, worse, or not told apart from the baseline, at 5% for all of them together."""
-    others = [name for name in READOUTS if name != baseline]
-    summary = summarise(table, baseline, 1 - 0.05 / len(others))  # Bonferroni
-    lines = {}
-    for name in others:
-        gain, width = (100 * summary.loc[name, column] for column in (f"gain over {baseline}", "+- (gain)"))
-        relation = "not told apart from" if abs(gain) <= width else "better than" if gain > 0 else "worse than"
-        lines[name] = f"{relation} the {baseline}: {gain:+.1f} +- {width:.1f} points"
-    return lines
 
 
 if __name__ == "__main__":
