@@ -5,7 +5,9 @@
 
 from . import (  # registers their claims
     codebook,
+    debris,
     decomposition,
+    documents,
     energy,
     flow,
     force,
@@ -16,11 +18,12 @@ from . import (  # registers their claims
     orbits,
     signs,
     temperature,
+    text,
     timescales,
 )
 from .cards import card, ledger
 from .registry import CLAIMS, VERDICTS, Claim, Evidence, Result, claim, find, sorted_ids
 
 __all__ = ["CLAIMS", "VERDICTS", "Claim", "Evidence", "Result", "card", "claim", "find", "ledger", "sorted_ids"]
-__all__ += ["codebook", "decomposition", "energy", "flow", "force", "gauges", "labels", "layer", "metastability"]
-__all__ += ["orbits", "signs", "temperature", "timescales"]
+__all__ += ["codebook", "debris", "decomposition", "documents", "energy", "flow", "force", "gauges", "labels", "layer"]
+__all__ += ["metastability", "orbits", "signs", "temperature", "text", "timescales"]

@@ -12,8 +12,8 @@ class Comparison(NamedTuple):
 
     method, score: the names of its columns. baseline: the method that the others are paired with, seed by seed.
     test_share: where each seed is another random split, the share that is tested on. Such splits share data, so the
-    variance of a mean over J seeds is taken as s^2 (1/J + test share / training share) (Nadeau and Bengio 2003). 0 where
-    seeds are independent, as with one fixed split: s^2 / J.
+    variance of a mean over J seeds is taken as s^2 (1/J + test share / training share) (Nadeau and Bengio 2003).
+    0 where seeds are independent, as with one fixed split: s^2 / J.
     higher_is_better: False for errors.
     """
 

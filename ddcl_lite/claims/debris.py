@@ -1,0 +1,1 @@
+"""D21: what prototypes find in a catalogue of orbits."""

@@ -1,0 +1,1 @@
+"""D19: the decomposition at every level of a stack, and at every head."""

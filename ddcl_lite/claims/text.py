@@ -1,0 +1,1 @@
+"""D20 and D22: what a bank of prototypes adds as a readout and as a way to cluster texts."""
