@@ -1,10 +1,11 @@
 # make alone lists what there is.
 PYTHON ?= python3
+PYTHON_COLAB ?= python3.13
 BIN := .venv/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help book test notebooks claims bench lint clean
+.PHONY: help book test notebooks claims bench exercises course grade colab lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -14,6 +15,7 @@ book: .venv/ready  ## build the site into _build/html, executing every chapter
 
 test: .venv/ready  ## everything: lint, stale notebooks, the site, unit tests, claims, notebooks, wheel, browser
 	$(RUN) -m book.export --check
+	$(RUN) -m exercises.release --check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(RUN) -m book.build
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadscope
@@ -29,11 +31,23 @@ bench: .venv/ready  ## time the library against what one would write instead
 	@$(RUN) benchmarks/prototypes.py
 	@$(RUN) benchmarks/meanfield.py
 
+exercises: .venv/ready  ## write exercises/release/*.ipynb, the public student copies of the problem sets
+	@$(RUN) -m exercises.release
+
+course: .venv/ready  ## the same for a course: make course KEY=... [STUDENTS=names.txt] [OUT=folder]
+	@$(RUN) -m exercises.release --key "$(KEY)" --students "$(STUDENTS)" $(if $(OUT),--out "$(OUT)")
+
+grade: .venv/ready  ## grade a folder of notebooks: make grade SUBMISSIONS=folder KEY=... [SET=name]
+	@$(RUN) -m exercises.grade "$(SUBMISSIONS)" --key "$(KEY)" $(if $(SET),--set "$(SET)")
+
+colab: .venv/ready .venv-colab/ready  ## run the problem sets with the versions that Colab has (needs Python 3.13)
+	@PYTHONPATH=. $(RUN) tests/colab.py .venv-colab/bin
+
 lint: .venv/ready  ## put the code into the house style
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 clean:  ## remove what was built and the virtual environment; the data cache stays
-	rm -rf _build .venv build dist ddcl_lite.egg-info
+	rm -rf _build .venv .venv-colab build dist ddcl_lite.egg-info
 
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else \
@@ -42,3 +56,9 @@ clean:  ## remove what was built and the virtual environment; the data cache sta
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch .venv/ready
+
+.venv-colab/ready: tests/colab-constraints.txt pyproject.toml
+	$(PYTHON_COLAB) -m venv .venv-colab
+	.venv-colab/bin/python -m pip install --quiet --disable-pip-version-check -c tests/colab-constraints.txt \
+	  ipywidgets ipykernel nbclient --editable .
+	@touch .venv-colab/ready

@@ -40,6 +40,7 @@ def test_bfloat16_is_the_same_computation_rounded(timing):
 CONTESTANTS = {
     "prototypes": ("fused", "as written", "cdist", "two products", "MultiheadAttention", "VectorQuantize", "N^"),
     "meanfield": ("fused", "n x n", "KeOps", "Harmonic", "n^"),
+    "codebooks": ("VQ, EMA, revival", "soft, cooled", "VectorQuantize", "SimVQ", "FSQ", "perplexity / K"),
 }
 
 

@@ -1,4 +1,7 @@
-"""Loaders: the files are the pinned ones, what is loaded is what they hold, and nothing leaks from train to test."""
+"""Loaders: the files are the pinned ones, what is loaded is what they hold, and nothing leaks from train to test.
+
+And `encode_long`, which cuts the long ones into windows.
+"""
 
 import hashlib
 import importlib
@@ -13,10 +16,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from test_data import files_in
+from test_data import files_in, model_folder, own_cache  # noqa: F401, the last two are fixtures
 
 from ddcl_lite.data import (
     cache_folder,
+    encode,
+    encode_long,
     fetch_all,
     orbit_features,
     patches,
@@ -28,6 +33,7 @@ from ddcl_lite.data import (
 )
 
 # the modules; the package's attributes of these names are functions
+encoder_module = importlib.import_module("ddcl_lite.data.encoder")
 images_module = importlib.import_module("ddcl_lite.data.images")
 satellites_module = importlib.import_module("ddcl_lite.data.satellites")
 speeches_module = importlib.import_module("ddcl_lite.data.speeches")
@@ -604,3 +610,165 @@ def test_patches_says_what_to_install(monkeypatch):
 def test_patches_need_no_network(monkeypatch):
     monkeypatch.setattr(socket, "socket", lambda *_, **__: pytest.fail("opened a connection"))
     assert len(patches().names) == 8
+
+
+# encode_long
+
+
+WORDS = " ".join(f"the {animal} of number {i} sleeps ." for i in range(30) for animal in ("cat", "dog", "horse"))
+LONG = ["A fine film, and a true one.", WORDS, "naïve café 中文 🙂"]  # the second has 630 pieces
+
+
+def states_of(folder):
+    return list((folder / "states").iterdir()) if (folder / "states").exists() else []
+
+
+@pytest.mark.parametrize("layer", [3, -1])
+def test_encode_long_of_a_short_text_is_encode(own_cache, layer):  # noqa: F811
+    texts = [LONG[0], LONG[2]]
+    short, found = encode(texts, layer=layer), encode_long(texts, layer=layer)
+    for tokens, mask, pieces, states in zip(*short, found):
+        assert states.shape == (len(pieces) - 2, 384) and states.dtype == torch.float16
+        torch.testing.assert_close(states, tokens[mask][1:-1], atol=4e-3, rtol=2e-3)
+
+
+def test_encode_long_has_a_state_for_every_piece(own_cache):  # noqa: F811
+    found = encode_long(LONG, device="cpu", batch_size=2)
+    assert [len(states) for states in found] == [9, 630, 5]
+    assert all(states.isfinite().all() and states.dtype == torch.float16 for states in found)
+    assert not any(states.requires_grad for states in found)
+    window = encode([" ".join(WORDS.split()[126:252])], max_tokens=512)  # a word is a piece here: the second window
+    assert len(window.pieces[0]) == 128
+    torch.testing.assert_close(found[1][126:252], window.tokens[0, 1:-1], atol=4e-3, rtol=2e-3)
+    shorter = encode_long([" ".join(WORDS.split()[:150])])[0]  # its last window is padded
+    last = encode([" ".join(WORDS.split()[126:150])])
+    torch.testing.assert_close(shorter[126:], last.tokens[0, 1:-1], atol=4e-3, rtol=2e-3)
+    ids = set(map(bytes, found[1].numpy()))
+    assert len(ids) > 620  # no window stands for another
+
+
+@pytest.mark.parametrize("window", [3, 5, 512])
+def test_pieces_see_their_own_window_alone(own_cache, window):  # noqa: F811
+    words = WORDS.split()[: 2 * (window - 2) + 1]
+    changed = [*words]
+    changed[window - 2] = "whale"  # the first piece of the second window
+    before, after = encode_long([" ".join(words), " ".join(changed)], window=window)
+    assert len(before) == len(after) == len(words)
+    differ = (before - after).abs().amax(1) > 1e-2
+    assert not differ[: window - 2].any() and not differ[2 * (window - 2) :].any()
+    assert differ[window - 2]
+    torch.testing.assert_close(before[: window - 2], after[: window - 2], atol=1e-3, rtol=0)
+    assert window < 5 or differ[window - 1 : 2 * (window - 2)].any()  # its neighbours see it
+
+
+def test_encode_long_does_not_depend_on_how_windows_are_batched(own_cache):  # noqa: F811
+    first = encode_long([WORDS[:600]], window=20, batch_size=1)[0]
+    shutil.rmtree(own_cache / "states")
+    torch.testing.assert_close(encode_long([WORDS[:600]], window=20)[0], first, atol=4e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("special", ["[PAD]", "[CLS]", "[SEP]", "[UNK]"])
+def test_a_special_piece_in_a_text_is_a_piece(own_cache, special):  # noqa: F811
+    text = f"one {special} two three {special}"
+    states, other = encode_long([text, text.replace(special, "word")], window=4)  # it begins and ends a window too
+    assert len(states) == len(other) == 5 and states.isfinite().all()
+    changed = ((states - other).abs().amax(1) > 1e-2).tolist()
+    assert changed == [True, True, False, False, True]  # windows: one X | two three | X
+    for one in (text, special):
+        torch.testing.assert_close(encode_long([one])[0], encode([one]).tokens[0, 1:-1], atol=4e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("texts, i", [(["", "a"], 0), (["a", "  \n\t "], 1), (["a", "b", "\u200b"], 2)])
+def test_encode_long_refuses_a_text_without_pieces(own_cache, texts, i):  # noqa: F811
+    with pytest.raises(ValueError, match=rf"^texts\[{i}\] has no word pieces, expected at least one"):
+        encode_long(texts)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ({"texts": "one text"}, "^texts is a str"),
+        ({"texts": None}, "^texts is a NoneType"),
+        ({"texts": []}, "^texts is empty"),
+        ({"texts": ["a", 1]}, r"^texts\[1\] is a int"),
+        ({"window": 2}, "^window is 2, expected an integer from 3 to 512"),
+        ({"window": 513}, "^window is 513"),
+        ({"window": 128.0}, "^window is 128.0"),
+        ({"window": True}, "^window is True"),
+        ({"layer": 7}, "^layer is 7"),
+        ({"layer": None}, "^layer is None"),
+        ({"batch_size": 0}, "^batch_size is 0"),
+    ],
+)
+def test_encode_long_refuses(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        encode_long(**{"texts": ["a"]} | arguments)
+
+
+def test_encode_long_computes_once_text_by_text(own_cache, monkeypatch):  # noqa: F811
+    loads, seen, load = [], [], encoder_module.load_encoder
+
+    def progress(texts):
+        seen.append(len(texts))
+        return texts
+
+    monkeypatch.setattr(encoder_module, "load_encoder", lambda device: loads.append(device) or load(device))
+    fresh = encode_long(LONG, progress=progress)
+    assert seen == [3] and loads == ["cpu"] and len(states_of(own_cache)) == 3  # one encoder for all texts
+    monkeypatch.setattr(encoder_module, "_compute", lambda *_: pytest.fail("computed twice"))
+    for texts in (LONG, tuple(reversed(LONG)), (text for text in LONG), LONG[1:2]):
+        again = dict(zip(texts if isinstance(texts, (list, tuple)) else LONG, encode_long(texts)))
+        for text, states in zip(LONG, fresh):
+            assert text not in again or again[text].equal(states)
+    assert encode_long(LONG, layer=6)[0].equal(fresh[0])  # -1 and 6 are the same layer
+    assert loads == ["cpu"]
+
+
+def test_encode_long_keeps_different_requests_apart(own_cache):  # noqa: F811
+    requests = [{}, {"window": 64}, {"layer": 3}, {"texts": ["a cat sleeps"]}, {"texts": ["cat"]}]
+    for request in requests:
+        encode_long(**{"texts": ["a cat"]} | request)
+    encode(["a cat"])
+    assert len(states_of(own_cache)) == len(requests) + 1
+
+
+@pytest.mark.parametrize("spoil", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"x" * len(b)])
+def test_encode_long_recomputes_spoilt_states(own_cache, spoil):  # noqa: F811
+    (fresh,) = encode_long(LONG[:1])
+    (path,) = states_of(own_cache)
+    path.write_bytes(spoil(path.read_bytes()))
+    assert encode_long(LONG[:1])[0].equal(fresh)
+    assert files_in(own_cache / "states") == [path.name]
+    good = path.read_bytes()
+    encode_long([LONG[0] + " more"])  # of another length, under the name of the first
+    (other,) = set(states_of(own_cache)) - {path}
+    path.write_bytes(other.read_bytes())
+    assert encode_long(LONG[:1])[0].equal(fresh) and path.read_bytes() == good
+
+
+def test_encode_long_names_an_unwritable_cache(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("DDCL_LITE_CACHE", str(tmp_path / "file" / "cache"))  # not even root can write there
+    with pytest.raises(RuntimeError, match="DDCL_LITE_CACHE"):
+        encode_long(["a"])
+
+
+def test_encode_long_names_states_that_cannot_be_written(own_cache):  # noqa: F811
+    (own_cache / "states").write_text("", encoding="utf-8")
+    with pytest.raises(RuntimeError, match="cannot write to the cache folder .*states.*DDCL_LITE_CACHE"):
+        encode_long(["a"])
+
+
+def test_encode_long_leaves_the_global_seed_alone(own_cache):  # noqa: F811
+    state = torch.get_rng_state()
+    encode_long(["a"])
+    assert torch.get_rng_state().equal(state)
+
+
+@pytest.mark.gpu
+def test_encode_long_on_a_gpu(own_cache):  # noqa: F811
+    there = encode_long(LONG, device="cuda")
+    assert all(states.is_cuda for states in there)
+    shutil.rmtree(own_cache / "states")
+    for one, other in zip(there, encode_long(LONG)):
+        torch.testing.assert_close(one.cpu(), other, atol=4e-3, rtol=2e-3)

@@ -109,7 +109,7 @@ def encode(texts, max_tokens=48, layer=-1, device="cpu", batch_size=64, progress
     path = _states_path([ids.tolist(), layer])  # ids tell the mask: each text ends in [SEP]
     real = _read_states(path, (int(mask.sum()), 384))  # real tokens of all texts, one after the other
     if real is None:
-        real = _compute(ids, mask, layer, device, batch_size, progress)
+        real = _compute(load_encoder(device), ids, mask, layer, batch_size, progress)
         _write_states(path, real)
 
     tokens = torch.zeros(*mask.shape, 384, dtype=torch.float16)  # (B, N, D)
@@ -137,7 +137,7 @@ def encode_long(texts, window=128, layer=-1, device="cpu", batch_size=64, progre
     tokenizer = _tokenizer(fetch(**TOKENIZER))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    states = []
+    model, states = None, []
     for i, text in enumerate(progress(texts)):
         pieces = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.int64)  # (n,)
         if not len(pieces):
@@ -145,13 +145,14 @@ def encode_long(texts, window=128, layer=-1, device="cpu", batch_size=64, progre
         path = _states_path(["windows", window, pieces.tolist(), layer])
         found = _read_states(path, (len(pieces), 384))
         if found is None:
-            found = _compute_windows(pieces, window, layer, device, batch_size)
+            model = model or load_encoder(device)  # once, and only where there is something to compute
+            found = _compute_windows(model, pieces, window, layer, batch_size)
             _write_states(path, found)
         states.append(found.to(device))
     return states
 
 
-def _compute_windows(pieces, window, layer, device, batch_size):
+def _compute_windows(model, pieces, window, layer, batch_size):
     """States of all pieces (n,) of a text, (n, 384)."""
     cuts = pieces.split(window - 2)
     lengths = torch.tensor([len(cut) + 2 for cut in cuts])[:, None]  # (W, 1)
@@ -160,13 +161,14 @@ def _compute_windows(pieces, window, layer, device, batch_size):
     place = torch.arange(ids.shape[1])
     mask = place < lengths
     tokens = torch.zeros(*ids.shape, 384, dtype=torch.float16)
-    tokens[mask] = _compute(ids, mask, layer, device, batch_size, iter)
+    tokens[mask] = _compute(model, ids, mask, layer, batch_size, iter)
     return tokens[(place > 0) & (place < lengths - 1)]
 
 
 @torch.no_grad()
-def _compute(ids, mask, layer, device, batch_size, progress):
-    model = load_encoder(device)
+def _compute(model, ids, mask, layer, batch_size, progress):
+    """States of all real tokens of all texts, one after the other: (n, 384) float16 on the CPU."""
+    device = model.words.weight.device
     lengths = mask.sum(1)
     tokens = torch.zeros(*mask.shape, 384, dtype=torch.float16)
     by_length = lengths.argsort(descending=True)  # texts of similar length together: little padding

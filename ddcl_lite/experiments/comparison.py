@@ -25,8 +25,11 @@ class Comparison(NamedTuple):
 
     def summarise(self, table: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
         """Per method, in the table's order: mean score, mean gain over the baseline, and the half width of a t-interval
-        for each. Raises ValueError for fewer than two seeds, and where a method lacks a seed."""
-        methods = list(dict.fromkeys(table[self.method]))
+        for each. Raises ValueError for a table without these columns or with two rows of one method and seed, for fewer
+        than two seeds, and where a method lacks a seed."""
+        methods = self._methods(table)
+        if not 0 <= self.test_share < 1:
+            raise ValueError(f"test_share: expected a number from 0 to below 1, got {self.test_share}")
         if self.baseline not in methods:
             raise ValueError(f"table: expected the baseline {self.baseline!r} among its methods, got {methods}")
         scores = table.pivot(index="seed", columns=self.method, values=self.score)[methods]
@@ -43,7 +46,7 @@ class Comparison(NamedTuple):
     def verdicts(self, table: pd.DataFrame) -> dict[str, str]:
         """One line per method: better, worse, or not told apart from the baseline, at 5% for all of them together
         (Bonferroni). Scores below 1 in size are given in points, hundredths."""
-        methods = [name for name in dict.fromkeys(table[self.method]) if name != self.baseline]
+        methods = [name for name in self._methods(table) if name != self.baseline]
         summary = self.summarise(table, 1 - 0.05 / max(len(methods), 1))
         points = bool((summary[self.score].abs() <= 1).all())
         lines = {}
@@ -54,3 +57,13 @@ class Comparison(NamedTuple):
             values = f"{100 * gain:+.1f} +- {100 * width:.1f} points" if points else f"{gain:+.3g} +- {width:.2g}"
             lines[name] = f"{relation} the {self.baseline}: {values}"
         return lines
+
+    def _methods(self, table: pd.DataFrame) -> list[str]:
+        """The methods of a table in its order, after a look at its columns and rows."""
+        columns = ["seed", self.method, self.score]
+        if not set(columns) <= set(table.columns):
+            raise ValueError(f"table: expected the columns {columns}, got {list(table.columns)}")
+        repeated = table.duplicated(columns[:2])
+        if repeated.any():
+            raise ValueError(f"table: expected one row per method and seed, got another of\n{table[repeated]}")
+        return list(dict.fromkeys(table[self.method]))

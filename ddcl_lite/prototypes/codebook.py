@@ -51,16 +51,22 @@ class _Codebook(nn.Module):
     def decode(self, codes: Tensor) -> Tensor:
         """Stand-ins (..., N, D) for codes: indices (..., N), of which -1 gives 0, or weights (..., N, K).
 
-        So soft codes may be decoded hard: `decode(codes.argmax(-1))`. Raises ValueError for anything else.
+        So soft codes may be decoded hard: `decode(codes.argmax(-1))`. Raises ValueError for anything else (compiled
+        code does not look at the indices).
         """
-        count = len(self.codes)
+        expected = f"codes: expected indices from -1 to {len(self.codes) - 1}, or weights (..., N, {len(self.codes)})"
+        if not isinstance(codes, Tensor) or codes.dtype == torch.bool or codes.is_complex():
+            raise ValueError(f"{expected}, got {codes.dtype if isinstance(codes, Tensor) else type(codes).__name__}")
         if codes.is_floating_point():
-            if codes.dim() < 2 or codes.shape[-1] != count:
-                raise ValueError(f"codes: expected weights (..., N, {count}), got shape {tuple(codes.shape)}")
-            return codes.to(self.codes.dtype) @ self.codes
-        if codes.dtype == torch.bool or (codes.numel() and not (codes.min() >= -1 and codes.max() < count)):
-            raise ValueError(f"codes: expected indices from -1 to {count - 1}, or weights, got {codes}")
-        return _look_up(codes, self.codes)
+            if codes.dim() < 2 or codes.shape[-1] != len(self.codes):
+                raise ValueError(f"{expected}, got weights of shape {tuple(codes.shape)}")
+            with full_precision(codes):
+                dtype, promoted = working_dtype(codes, self.codes), torch.promote_types(codes.dtype, self.codes.dtype)
+                return (codes.to(dtype) @ self.codes.to(dtype)).to(promoted)
+        index = codes.long()
+        if not torch.compiler.is_compiling() and bool(((index < -1) | (index >= len(self.codes))).any()):
+            raise ValueError(f"{expected}, got indices from {index.min()} to {index.max()}")
+        return _look_up(index, self.codes)
 
     def _check(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         tokens = check_tokens(tokens, mask)
@@ -70,9 +76,15 @@ class _Codebook(nn.Module):
 
     @torch.no_grad()
     def _nearest(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """The nearest codes (..., N), the first where only rounding tells them apart; -1 at masked tokens."""
         with full_precision(tokens):
             dtype = working_dtype(tokens, self.codes)
-            index = torch.cdist(tokens.to(dtype), self.codes.to(dtype)).argmin(-1)  # the first of equals
+            centre = self.codes.to(dtype).mean(0)  # as origin: an offset costs no digits
+            tokens, codes = tokens.to(dtype) - centre, self.codes.to(dtype) - centre
+            nearness = 2 * tokens @ codes.mT - codes.square().sum(-1)  # |z|^2 - |z - e|^2
+            reach = codes.norm(dim=-1).amax()
+            rounding = 8 * torch.finfo(dtype).eps * reach * (2 * tokens.norm(dim=-1, keepdim=True) + reach)
+            index = (nearness >= nearness.amax(-1, keepdim=True) - rounding).byte().argmax(-1)
         return index if mask is None else torch.where(mask, index, -1)
 
     def extra_repr(self) -> str:
@@ -110,7 +122,7 @@ class SoftCodebook(_Codebook):
         codes = self.encode(tokens, mask)
         if not self.hard:
             return Coded(mixed, codes, loss)
-        return Coded(mixed + (_look_up(codes, self.codes) - mixed).detach(), codes, loss)
+        return Coded(_stand_in(mixed, _look_up(codes, self.codes)), codes, loss)
 
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Weights (..., N, K), 0 at masked tokens; indices (..., N) of the nearest codes if hard, -1 at masked ones."""
@@ -127,8 +139,8 @@ class SoftCodebook(_Codebook):
         critical = critical_temperature(self._check(tokens, mask), mask, self.detach_assignment)
         if not critical > 0:
             raise ValueError("tokens: expected tokens that differ, got equal ones, whose critical temperature is 0")
-        self.temperature.copy_(ratio * critical)
-        check_temperature(self.temperature, ())  # half precision may have rounded it to 0 or inf
+        temperature = (ratio * critical).to(self.temperature.dtype)
+        self.temperature.copy_(check_temperature(temperature, ()))  # half precision may have rounded it to 0 or inf
         return self
 
 
@@ -139,7 +151,7 @@ class HardCodebook(_Codebook):
 
     With `decay` the codes get no gradient and the first term is gone: `update(tokens)` after each step moves every code
     to the running mean of the tokens that chose it. `revive(tokens)` moves codes that hardly any token chooses: call it
-    after the optimiser's step, which would otherwise undo it. Raises ValueError naming the argument.
+    after the optimiser's step, which would otherwise move them off their tokens. Raises ValueError naming the argument.
     Source: VQ-VAE (1711.00937), moving averages as in its appendix; chapter 8.
     """
 
@@ -152,17 +164,16 @@ class HardCodebook(_Codebook):
         self.codes.requires_grad_(decay is None)
         self.commitment, self.decay = commitment, decay
         self.register_buffer("share", torch.full((num_codes,), 1 / num_codes))  # running share of the tokens
-        self.register_buffer("moment", self.codes.detach() / num_codes)  # running share times mean of those tokens
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Coded:
         """Tokens (..., N, D), mask (..., N) bool; stand-ins are 0 at masked tokens."""
         tokens = self._check(tokens, mask)
         index = self._nearest(tokens, mask)
-        code = _look_up(index, self.codes)
-        loss = self.commitment * mean_over_tokens((tokens - code.detach()).square().sum(-1), mask)
+        code, dtype = _look_up(index, self.codes), working_dtype(tokens, self.codes)  # squares overflow in half
+        loss = self.commitment * mean_over_tokens((tokens.to(dtype) - code.detach()).square().sum(-1), mask)
         if self.decay is None:
-            loss = loss + mean_over_tokens((tokens.detach() - code).square().sum(-1), mask)
-        return Coded(keep(tokens + (code - tokens).detach(), mask), index, loss)
+            loss = loss + mean_over_tokens((tokens.detach().to(dtype) - code).square().sum(-1), mask)
+        return Coded(_stand_in(tokens, code), index, loss)
 
     def encode(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Indices (..., N) of the nearest codes, the first of equals; -1 at masked tokens."""
@@ -171,24 +182,26 @@ class HardCodebook(_Codebook):
     def start(self, tokens: Tensor, mask: Tensor | None = None, generator: torch.Generator | None = None):
         """Put the codes on different real tokens, drawn on the CPU; returns the codebook."""
         super().start(tokens, mask, generator)
-        self._restart(torch.ones_like(self.share, dtype=torch.bool))
+        self.share.fill_(1 / len(self.codes))
         return self
 
     @torch.no_grad()
     def update(self, tokens: Tensor, mask: Tensor | None = None) -> "HardCodebook":
-        """One step of the running means; a code keeps its place while it has no share. Returns the codebook.
+        """One step of the running means; a code that no token chose keeps its place. Returns the codebook.
 
-        share_k <- decay share_k + (1 - decay) (share now), the same for the moment, e_k = moment_k / share_k.
+        share_k <- decay share_k + (1 - decay) (share now), the same for share_k e_k and the sum of tokens that chose k.
         Nothing changes where every token is masked. Raises ValueError for a codebook without `decay`.
         """
         if self.decay is None:
             raise ValueError("decay: expected a codebook with one; this one learns by gradients")
         rows, chosen = self._chosen(tokens, mask)
         if len(rows):
-            self.share.lerp_(chosen.mean(0), 1 - self.decay)
-            self.moment.lerp_(chosen.mT @ rows / len(rows), 1 - self.decay)
-            alive = self.share > torch.finfo(self.share.dtype).tiny ** 0.5
-            self.codes[alive] = self.moment[alive] / self.share[alive, None]
+            with full_precision(rows):
+                now = chosen.mean(0)
+                pull = chosen.mT @ rows / len(rows) - now[:, None] * self.codes  # share times (mean - code)
+                share = torch.lerp(self.share.to(now.dtype), now, 1 - self.decay)
+                self.codes += torch.where(now > 0, (1 - self.decay) / share, 0)[:, None] * pull
+            self.share.copy_(share)
         return self
 
     @torch.no_grad()
@@ -211,21 +224,22 @@ class HardCodebook(_Codebook):
         share = chosen.mean(0) if self.decay is None else self.share
         dead = (share * len(self.codes) < below).nonzero().squeeze(-1)[: len(rows)]
         if len(dead):
-            self.codes[dead] = draw_prototypes(rows, len(dead), generator=generator)
-            self._restart(dead)
+            self.codes[dead] = draw_prototypes(rows, len(dead), generator=generator).to(self.codes.dtype)
+            self.share[dead] = 1 / len(self.codes)
         return len(dead)
-
-    def _restart(self, which: Tensor) -> None:
-        self.share[which] = 1 / len(self.codes)
-        self.moment[which] = self.codes.detach()[which] / len(self.codes)
 
     def _chosen(self, tokens: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The real tokens (n, D), and the code that each chooses, as numbers 0 and 1 (n, K)."""
         tokens = self._check(tokens, mask)
-        rows = (tokens.flatten(0, -2) if mask is None else tokens[mask]).to(self.codes.dtype)
+        rows = (tokens.flatten(0, -2) if mask is None else tokens[mask]).to(working_dtype(tokens, self.codes))
         return rows, F.one_hot(self._nearest(rows, None), len(self.codes)).to(rows.dtype)
 
 
 def _look_up(index: Tensor, codes: Tensor) -> Tensor:
     """codes[index], and 0 where index is -1: (..., N) -> (..., N, D)."""
     return keep(codes[index.clamp_min(0)], index >= 0)
+
+
+def _stand_in(tokens: Tensor, code: Tensor) -> Tensor:
+    """The code, to the last digit, with the gradient of the tokens: straight-through. Both are 0 at masked tokens."""
+    return code.detach() + (tokens - tokens.detach())

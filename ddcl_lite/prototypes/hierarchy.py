@@ -1,15 +1,15 @@
 """Stacked readouts: N tokens to K1 vectors, those to K2, and so on. O(N K1 D + K1 K2 D + ...), linear in N."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..attention import full_precision
-from .assignment import assign
+from .assignment import _keys
 from .dense import Decomposition
-from .inputs import check_temperature, check_tokens, keep, working_dtype
+from .inputs import check_temperature, check_tokens, keep, prepare, working_dtype
 from .loss import critical_temperature_by, decompose_by
 from .training import check_positive, draw_prototypes
 
@@ -44,11 +44,10 @@ class HierarchicalReadout(nn.Module):
 
     def __init__(self, dim: int, sizes: Sequence[int], temperature: float = 1.0, detach_assignment: bool = False):
         super().__init__()
-        sizes = list(sizes)
-        if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
-            raise ValueError(f"sizes: expected at least one number of prototypes >= 1, got {sizes}")
-        if dim < 1:
-            raise ValueError(f"dim: expected at least 1, got {dim}")
+        if not isinstance(sizes, Iterable) or not (sizes := list(sizes)) or not all(map(_is_count, sizes)):
+            raise ValueError(f"sizes: expected a sequence of one or more integers >= 1, got {sizes}")
+        if not _is_count(dim):
+            raise ValueError(f"dim: expected an integer >= 1, got {dim!r}")
         self.dim, self.detach_assignment = dim, detach_assignment
         self.banks = nn.ParameterList(torch.randn(size, dim) * dim**-0.5 for size in sizes)  # norms near 1
         self.register_buffer("temperature", torch.full((len(sizes),), float(check_temperature(temperature))))
@@ -56,9 +55,9 @@ class HierarchicalReadout(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """The last level's vectors (..., sizes[-1], dim); all 0 for a sequence without tokens."""
         tokens, mass = self._begin(tokens, mask)
-        dtype = tokens.dtype
+        dtype = torch.promote_types(tokens.dtype, self.banks[0].dtype)
         for bank, temperature in zip(self.banks, self.temperature):
-            tokens, mass = _read(tokens, mass, bank, temperature)
+            tokens, mass = read(tokens, mass, bank, temperature)
         return tokens.to(dtype)
 
     def levels(self, tokens: Tensor, mask: Tensor | None = None) -> list[Level]:
@@ -78,7 +77,7 @@ class HierarchicalReadout(nn.Module):
                 mass > 0,
                 self.detach_assignment,
             )
-            tokens, mass = _read(tokens, mass, bank, temperature)
+            tokens, mass = read(tokens, mass, bank, temperature)
             found.append(Level(tokens, mass, parts))
             seen = tokens.detach()
         return found
@@ -99,11 +98,12 @@ class HierarchicalReadout(nn.Module):
 
         Raises ValueError where an input has fewer vectors than the bank, or only equal ones.
         """
+        check_positive("ratio", ratio)  # before anything changes
         tokens, mass = self._begin(tokens, mask)
         for level, bank in enumerate(self.banks):
             bank.copy_(draw_prototypes(tokens, len(bank), mass > 0, generator))
             self._set_temperature(level, tokens, mass, ratio)
-            tokens, mass = _read(tokens, mass, bank, self.temperature[level])
+            tokens, mass = read(tokens, mass, bank, self.temperature[level])
         return self
 
     @torch.no_grad()
@@ -115,7 +115,7 @@ class HierarchicalReadout(nn.Module):
         tokens, mass = self._begin(tokens, mask)
         for level, bank in enumerate(self.banks):
             self._set_temperature(level, tokens, mass, ratio)
-            tokens, mass = _read(tokens, mass, bank, self.temperature[level])
+            tokens, mass = read(tokens, mass, bank, self.temperature[level])
         return self
 
     def _set_temperature(self, level: int, tokens: Tensor, mass: Tensor, ratio: float) -> None:
@@ -123,7 +123,8 @@ class HierarchicalReadout(nn.Module):
         critical = critical_temperature_by(mass, tokens, self.detach_assignment)
         if not critical > 0:
             raise ValueError(f"tokens: expected an input of level {level} that differs, got T_c = {critical}")
-        self.temperature[level] = ratio * critical
+        temperature = (ratio * critical).to(self.temperature.dtype)
+        self.temperature[level] = check_temperature(temperature, ())  # half precision may have rounded it to 0 or inf
 
     def _begin(self, tokens: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Checked tokens and their masses (..., N), which sum to 1 over real tokens."""
@@ -138,12 +139,21 @@ class HierarchicalReadout(nn.Module):
         return f"dim={self.dim}, sizes={[len(bank) for bank in self.banks]}, detach_assignment={self.detach_assignment}"
 
 
-def _read(tokens: Tensor, mass: Tensor, bank: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Vectors (..., K, D) and masses (..., K) that a bank makes of tokens (..., N, D) with masses (..., N)."""
+def read(tokens: Tensor, mass: Tensor, bank: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors (..., K, D) and masses (..., K) that a bank makes of tokens (..., N, D) with masses (..., N).
+
+    The weights are those of `assign` up to rounding, from one product: six times faster at N = 39,563, K = 64, D = 48.
+    A prototype with less than 1e-19 of the mass (1e-154 in float64) has none: its gradient would overflow.
+    """
+    tokens, bank, temperature, _ = prepare(tokens, bank, temperature, None)
     with full_precision(tokens):
-        dtype = working_dtype(tokens, bank)
-        shares = assign(tokens, bank, temperature, mass > 0).to(dtype) * mass[..., None]  # (..., N, K)
-        sums, tiny = shares.sum(-2), torch.finfo(dtype).tiny
-        vectors = shares.mT @ tokens.to(dtype) / sums[..., None].clamp_min(tiny)
-        some = sums >= tiny
+        centre, weight, bias = _keys(bank, temperature)
+        shares = torch.softmax((tokens - centre) @ weight.mT + bias.mT, -1) * mass[..., None]  # (..., N, K)
+        sums, least = shares.sum(-2), torch.finfo(shares.dtype).tiny ** 0.5
+        vectors = shares.mT @ tokens / sums[..., None].clamp_min(least)
+        some = sums >= least
         return keep(vectors, some), torch.where(some, sums, 0)
+
+
+def _is_count(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
