@@ -11,5 +11,7 @@ checks      the vocabulary of hidden checks
 submission  a student's file -> the answers in it, and what is odd about it
 runner      answers -> results, in a process of its own with limits
 feedback    results -> pages and tables
+manual      points given by a person, for what a person reads
 grade       a folder of submissions -> all of that
+bank        tries the wrong answers on the grader
 """

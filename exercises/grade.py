@@ -130,10 +130,14 @@ def warm_up(one: Set) -> None:
     import pandas  # noqa: F401
     import torch
 
+    import ddcl_lite
+
     matplotlib.use("agg")
     import matplotlib.pyplot  # noqa: F401
 
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    point = torch.zeros(1, 1, requires_grad=True)
+    ddcl_lite.decompose(point, point, 1.0).total.backward()  # which imports the rest of torch
     _ = one.checks
 
 

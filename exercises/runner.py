@@ -14,7 +14,7 @@ import signal
 import tempfile
 import time
 
-from .sets import Set
+from .sets import Set, SetError
 from .submission import Submission
 from .worker import LIMITS, Limits, Result, Step, child
 
@@ -33,6 +33,12 @@ def plan(one: Set, submission: Submission, key: str) -> list[Step]:
         for place, source in enumerate(submission.extras.get(name, [])):
             steps.append(Step("own", f"{name}-own-{place}", source))
         if about["solution"]:
+            if (
+                answer
+                and answer.kind == "answer"
+                and not any(s.kind == "check" and s.answer == answer.name for s in steps)
+            ):
+                raise SetError(f"{one.name}: the answer {answer.name} is not followed by its checks, but by {name}")
             kind = "text" if about["grade"] else "answer"
             answer = Step(kind, name, submission.answers.get(name, ""), points, name)
             steps.append(answer)

@@ -1,7 +1,8 @@
 """Run every problem set with Colab's versions, solved and unsolved: `make colab`.
 
-The notebooks are made here; the programs of a Python with the versions of tests/colab-constraints.txt, and nothing of this checkout but
-ddcl_lite, executes them. Solved, no cell may fail. Unsolved, cells fail only because an answer is missing.
+The notebooks are made here, and executed by a Python with the versions of tests/colab-constraints.txt that knows
+nothing of this checkout but ddcl_lite. Solved, no cell may fail. Unsolved, cells fail only because an answer is
+missing.
 """
 
 import subprocess

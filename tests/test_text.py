@@ -255,3 +255,44 @@ def test_the_stored_runs_are_complete():
     starts = results.stored("topics_starts")["table"]
     assert set(starts["method"]) == set(topics.STARTS) and len(starts) == 10 * len(topics.STARTS)
     assert np.isfinite(starts["cost"]).all()
+
+
+def told_apart(comparison, table):
+    """The methods that are better, and those that are worse, than the baseline."""
+    lines = comparison.verdicts(table)
+    return tuple({name for name, line in lines.items() if line.startswith(word)} for word in ("better", "worse"))
+
+
+def test_what_chapter_7_says_of_labels():
+    budgets = dict(list(results.stored("text")["table"].groupby("budget")))
+    found = {budget: told_apart(text.COMPARISON, part) for budget, part in budgets.items()}
+    assert all(not better for budget, (better, _) in found.items() if budget <= 1500)
+    assert found[5000][0] == {"attention pooling"}
+    assert [budget for budget, (_, worse) in found.items() if "[CLS]" in worse] == [500, 1500, 5000]
+    assert [budget for budget, (_, worse) in found.items() if "regression on the histogram" in worse] == [1500, 5000]
+    assert set().union(*(worse for _, worse in found.values())) == {"[CLS]", "regression on the histogram"}
+    bank = text.COMPARISON._replace(baseline="prototypes")
+    assert [budget for budget, part in budgets.items() if "[CLS]" in told_apart(bank, part)[1]] == [1500, 5000]
+    assert told_apart(bank, budgets[5000])[0] == set()
+    for budget in (50, 150):
+        spread = budgets[budget].groupby("method")["accuracy"].std()
+        assert spread["prototypes"] > 3 * spread["regression on the mean"]
+        assert set(spread.nlargest(3).index) >= {"prototypes"}
+        mean = budgets[budget].groupby("method")["accuracy"].mean()
+        assert mean["prototypes"] < mean["regression on the mean"]
+
+
+def test_what_chapter_7_says_of_topics():
+    small, large = (part for _, part in results.stored("topics")["table"].groupby("posts"))
+    pairs = topics.COMPARISON._replace(score="NMI")
+    moves = pairs._replace(baseline="K-means and single moves")
+    bank, descent = "annealed prototypes, mean", "descent on L_q, mean"
+    assert told_apart(pairs, small) == ({"K-means and single moves", bank, descent}, set())
+    assert told_apart(pairs, large) == ({descent}, {"K-means token codebook", "token bank"})
+    assert bank not in set().union(*told_apart(moves, small)) and descent not in set().union(*told_apart(moves, large))
+    for part in (small, large):
+        assert part.groupby("method")["seconds"].mean().idxmax() == descent
+        costs = part.pivot(index="seed", columns="method", values="cost")
+        assert (costs[bank] < costs["K-means, mean"]).all()
+    assert results.stored("topics")["settings"]["choices"][descent] == 0.25
+    assert small.groupby("method")["NMI"].mean().idxmax() == "K-means and single moves"

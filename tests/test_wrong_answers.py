@@ -48,9 +48,8 @@ def test_every_exercise_has_five_of_them_with_names_of_their_own(one):
 @SETS
 def test_every_mistake_that_is_known_by_name_has_a_sentence_of_its_own(one):
     for name, check in one.checks.items():
-        sentences = [mistake.sentence for mistake in check.mistakes]
-        assert len(set(sentences)) == len(sentences), name
-        assert len({mistake.name for mistake in check.mistakes}) == len(sentences), name
+        pairs = {(mistake.name, mistake.sentence) for mistake in check.mistakes}
+        assert len({known for known, _ in pairs}) == len(pairs) == len({sentence for _, sentence in pairs}), name
 
 
 PLANTED = """

@@ -27,7 +27,9 @@ def snippets(device: torch.device):
     "The prototype readout replaces [CLS] on a frozen encoder (a third-party results page: 86.7 on SST-2 at K = 2, "
     "91.3 on IMDB at K = 4, frozen BERT).",
     "measured",
-    "TODO",
+    "With our encoder and snippets the bank is ahead of [CLS] once labels suffice, and at no budget from 50 to 5,000 "
+    "labels told apart from logistic regression on the mean vector. Different data and budget: the page's numbers are "
+    "not comparable.",
     7,
 )
 def readout_of_text(seed, device):
@@ -37,15 +39,17 @@ def readout_of_text(seed, device):
     ahead, gap = (here["prototypes"] - here[other] for other in ("[CLS]", "regression on the mean"))
     stored = text.gains(results.stored("text")["table"])
     gain, width = stored["gain over regression on the mean"], stored["+- (gain)"]
-    few, many = (FEW, "prototypes"), (MANY, "prototypes")
+    ratio = (gain / width).xs("prototypes", level="method")
+    first = gain[MANY, "[CLS]"]
     return [
         Evidence("400 labels, this split: prototypes minus [CLS], accuracy", ahead, at_least=0.02),
         Evidence("prototypes minus regression on the mean", gap, at_least=-0.06, at_most=0.06),
-        Evidence("stored, 5,000 labels: prototypes minus regression on the mean", gain[many]),
-        Evidence("half width of its 95% interval", width[many]),
-        Evidence("stored, 5,000 labels: [CLS] minus regression on the mean", gain[MANY, "[CLS]"]),
-        Evidence("stored, 50 labels: prototypes minus regression on the mean", gain[few]),
-        Evidence("half width of its 95% interval", width[few]),
+        Evidence("stored, 50 labels: prototypes minus regression on the mean", gain[FEW, "prototypes"]),
+        Evidence("stored, 5,000 labels: the same", gain[MANY, "prototypes"]),
+        Evidence(
+            "stored, five budgets: largest |gain| / half width of its 95% interval", ratio.abs().max(), at_most=1.0
+        ),
+        Evidence("stored, 5,000 labels: [CLS] minus regression on the mean", first, at_most=-width[MANY, "[CLS]"]),
     ]
 
 
@@ -62,7 +66,7 @@ def samples(device: torch.device):
     "measured",
     "With our encoder K-means on [CLS] is far above 17.5 percent already: the encoder does most of it. On 250 posts "
     "the annealed prototypes are ahead of K-means on [CLS], and reach a lower cost of K-means than K-means does. "
-    "K-means followed by moves of single posts reaches as low.",
+    "K-means followed by moves of single posts ends about as low.",
     7,
 )
 def clusters_of_posts(seed, device):

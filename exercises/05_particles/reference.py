@@ -291,7 +291,7 @@ def a_chain(generator, instance):
         int(torch.randint(3, 5, (1,), generator=generator)),
         int(torch.randint(3, 6, (1,), generator=generator)),
     )
-    gaps = [0.3 * angle] * short + [0.7 * angle] * 2 + [1.015 * angle, 1.4 * angle]
+    gaps = [0.29 * angle] * short + [0.68 * angle] * 2 + [1.015 * angle, 1.4 * angle]
     gaps = [gaps[i] for i in torch.randperm(len(gaps), generator=generator).tolist()]
     places = torch.tensor([0.0, *gaps], dtype=torch.float64).cumsum(0)
     frame = torch.linalg.qr(torch.randn(dim, 2, generator=generator, dtype=torch.float64))[0]

@@ -531,6 +531,7 @@ def slope(t, c, power=1):
     return float(((1 - np.cos(THETA)) ** power * (c + np.cos(THETA)) * np.exp(-t * (1 - np.cos(THETA)))).mean())
 
 
+@functools.lru_cache(4096)
 def balance(c):
     low, high = 1e-9, 60.0
     for _ in range(80):
