@@ -38,7 +38,7 @@ course: .venv/ready  ## the same for a course: make course KEY=... [STUDENTS=nam
 	@$(RUN) -m exercises.release --key "$(KEY)" --students "$(STUDENTS)" $(if $(OUT),--out "$(OUT)")
 
 grade: .venv/ready  ## grade a folder of notebooks: make grade SUBMISSIONS=folder KEY=... [SET=name]
-	@$(RUN) -m exercises.grade "$(SUBMISSIONS)" --key "$(KEY)" $(if $(SET),--set "$(SET)")
+	@PYTHONHASHSEED=0 $(RUN) -m exercises.grade "$(SUBMISSIONS)" --key "$(KEY)" $(if $(SET),--set "$(SET)")
 
 colab: .venv/ready .venv-colab/ready  ## run the problem sets with the versions that Colab has (needs Python 3.13)
 	@PYTHONPATH=. $(RUN) tests/colab.py .venv-colab/bin

@@ -94,7 +94,7 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=int, default=3, help="number of seeds")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    pixels, test = (part.to(arguments.device) for part in codebooks.quick_images())
+    pixels, test = (part.to(arguments.device) for part in codebooks.quick_images()[:2])
     budget = {"warm_up_epochs": 15, "epochs": 6, "batch": 64}
     if arguments.small:
         pixels, test, budget = pixels[:128], test[:64], {"warm_up_epochs": 1, "epochs": 1, "batch": 64}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import ddcl_lite as dl
+from ddcl_lite.data import patches as dl_patches
 from ddcl_lite.experiments import codebooks, results
 
 TINY = {"warm_up_epochs": 1, "epochs": 2, "batch": 32}
@@ -15,7 +16,7 @@ TINY = {"warm_up_epochs": 1, "epochs": 2, "batch": 32}
 
 @pytest.fixture(scope="module")
 def images():
-    pixels, test = codebooks.quick_images()
+    pixels, test, _ = codebooks.quick_images()
     return pixels[:96], test[:64]
 
 
@@ -25,10 +26,23 @@ def warm(images):
 
 
 def test_the_images_are_photographs_and_the_same_for_every_seed():
-    (pixels, test), again = codebooks.quick_images(), codebooks.quick_images()
-    assert pixels.shape == test.shape == (1024, 3, 16, 16)
+    (pixels, test, held_out), again = codebooks.quick_images(), codebooks.quick_images()
+    assert pixels.shape == test.shape == held_out.shape == (1024, 3, 16, 16)
     assert 0 <= pixels.min() < 0.05 and 0.95 < pixels.max() <= 1
-    assert torch.equal(pixels, again[0]) and torch.equal(test, again[1])
+    assert all(torch.equal(a, b) for a, b in zip((pixels, test, held_out), again))
+
+
+def test_held_out_patches_are_of_the_training_regions_and_not_trained_on():
+    pixels, _, held_out = (part.flatten(1) for part in codebooks.quick_images())
+    region = dl_patches(16, split="train").pixels.flatten(1)
+    assert len(torch.cat([pixels, held_out]).unique(dim=0)) == 2048
+    assert len(torch.cat([region, held_out]).unique(dim=0)) == len(region.unique(dim=0))
+
+
+def test_a_seventh_is_held_out_the_same_each_time():
+    inner, held_out = codebooks.split(torch.arange(70.0))
+    assert len(held_out) == 10 and torch.equal(torch.cat([inner, held_out]).sort()[0], torch.arange(70.0))
+    assert torch.equal(held_out, codebooks.split(torch.arange(70.0))[1])
 
 
 def test_tokens_are_normalised_and_one_for_every_4_by_4_pixels(images, warm):
@@ -36,6 +50,13 @@ def test_tokens_are_normalised_and_one_for_every_4_by_4_pixels(images, warm):
     assert tokens.shape == (96, 16, 16) and warm.decode(tokens).shape == images[0].shape
     torch.testing.assert_close(tokens.mean(-1), torch.zeros(96, 16), atol=1e-5, rtol=0)
     assert tokens.square().mean(-1).median().item() == pytest.approx(1, abs=1e-2)
+
+
+def test_decoding_by_blocks_is_the_transposed_convolution(warm):
+    tokens = torch.randn(5, 16, 16, generator=torch.Generator().manual_seed(0))
+    hidden = warm.from_tokens(tokens.mT.unflatten(2, (4, 4)))
+    pixels = warm.up((hidden + warm.decoder(hidden.relu())).relu()) + 0.5
+    torch.testing.assert_close(warm.decode(tokens), pixels)
 
 
 def test_a_warm_up_learns_and_repeats(images, warm):
@@ -121,6 +142,39 @@ def test_a_comparison_shares_the_warm_up_and_keeps_the_rate_that_validation_chos
     assert table.groupby(["method", "seed"])["epoch"].apply(list).tolist() == [[0, 1, 2]] * 4
 
 
+def test_a_comparison_hands_out_its_models_and_records_the_paths_of_some_seeds(images):
+    models, some = {}, ["VQ", "soft, cooled"]
+    table = codebooks.compare_codebooks(*images, [0, 1], ["data"], some, models=models, paths=[1], **TINY)
+    assert table.groupby("seed")["epoch"].apply(list).tolist() == [[2, 2], [0, 1, 2, 0, 1, 2]]
+    assert set(models) == {(name, "data", seed) for name in some for seed in (0, 1)}
+    last = codebooks.final(table, "data").set_index(["method", "seed"])
+    for (name, _, seed), model in models.items():
+        assert codebooks.measure(model, images[1])[codebooks.ERROR] == last.loc[(name, seed), codebooks.ERROR]
+
+
+def test_the_goal_has_three_parts_and_compares_with_the_best_hard_codebook_of_the_seed(monkeypatch):
+    hard, soft = (types.SimpleNamespace(codebook=book(4, 3)) for book in (dl.HardCodebook, dl.SoftCodebook))
+    errors = {"VQ": (10.0, 4.0), "VQ, EMA": (8.0, 5.0), "soft": (8.8, 4.5), "sparse": (1.0, 1.0), "uneven": (1.0, 1.0)}
+    models = {
+        (name, "data", seed): types.SimpleNamespace(codebook=(hard if "VQ" in name else soft).codebook, error=error)
+        for name, pair in errors.items()
+        for seed, error in enumerate(pair)
+    }
+    names = {id(model): key[0] for key, model in models.items()}
+
+    def measure(model, pixels):
+        name = names[id(model)]
+        use, even = 0.9 if name == "sparse" else 0.96, 0.5 if name == "uneven" else 0.7
+        return {"usage by argmax": use, "perplexity / K": even, codebooks.ERROR: model.error * pixels}
+
+    monkeypatch.setattr(codebooks, "measure", measure)
+    table = codebooks.goal(models, {"held out": 1.0, "test": 2.0})
+    assert table.index[0] == ("held out", "data", "VQ") and len(table) == 10
+    for images in ("held out", "test"):
+        assert table.loc[(images, "data"), "seeds"].tolist() == [1, 1, 1, 0, 0]
+        assert table.loc[(images, "data", "soft"), "error / best hard"] == pytest.approx((1.1 + 1.125) / 2, rel=1e-6)
+
+
 def test_a_run_repeats_and_leaves_the_random_state_alone(images, warm):
     torch.manual_seed(7)
     first = codebooks.fit("VQ, EMA, revival", warm, images[0], epochs=2, batch=32, test=images[1])[1]
@@ -170,8 +224,12 @@ def test_cifar_is_used_where_torchvision_can_give_it_and_the_photographs_elsewhe
         raise OSError("no network")
 
     monkeypatch.setattr(module, "CIFAR10", offline)
-    pixels, test, name = codebooks.full_scale_images()
+    with pytest.warns(UserWarning, match="no network"):
+        pixels, test, name = codebooks.full_scale_images()
     assert (len(pixels), len(test)) == (1743, 606) and name.startswith("photographs")
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", None)  # as if not installed
+    with pytest.warns(UserWarning, match="torchvision is not installed"):
+        assert codebooks.full_scale_images()[2] == name
 
 
 def test_a_code_that_no_token_chooses_gets_no_gradient_if_hard_and_a_bounded_one_if_soft():
@@ -213,6 +271,16 @@ def test_what_chapter_8_says_of_the_stored_run():
     table = results.stored("codebooks")["table"]
     verdicts = {s: codebooks.COMPARISON.verdicts(codebooks.final(table, s)) for s in codebooks.STARTS}
     assert all(line.startswith("not told apart") for line in verdicts["data"].values())
+    for score in ("usage by argmax", "perplexity / K"):
+        rule = codebooks.COMPARISON._replace(score=score, higher_is_better=True)
+        lines = {s: rule.verdicts(codebooks.final(table, s)) for s in codebooks.STARTS}
+        assert all(line.startswith("not told apart") for line in lines["data"].values())
+        assert [n for n, line in lines["normal"].items() if line.startswith("better")] == ["VQ, EMA, revival"]
+    summary = codebooks.COMPARISON.summarise(codebooks.final(table, "data"), 1 - 0.05 / 6)
+    gain, width = summary.loc["soft, cooled"].iloc[2:] / summary.loc["VQ", codebooks.ERROR]
+    assert gain - width < -1 / 6 and gain < 0
+    rates = table[table["epoch"] == 6].drop_duplicates(["method", "start"])["learning rate"]
+    assert (rates == max(codebooks.FULL_SCALE["learning_rates"])).mean() > 0.5
     better = [name for name, line in verdicts["normal"].items() if line.startswith("better")]
     assert better == ["VQ, EMA, revival", "soft, from 0.9 T_c, hard finish"]
     data, normal = (codebooks.overview(table).loc[s] for s in ("data", "normal"))

@@ -111,6 +111,20 @@ def test_clusterings_repeat_and_say_what_they_found(sample):
     assert first["cost"][0] == pytest.approx(hard_cost(orbit_features(sample), bank[None]).item(), rel=1e-4)
 
 
+def test_more_starts_of_k_means_cost_no_more(sample):
+    names = ["K-means, best of ten", "K-means, best of 100"]
+    costs = debris.compare_clusterings(sample, 12, 2, 0, names).groupby("method")["cost"].max()
+    assert costs[names[1]] < costs[names[0]]
+
+
+def test_accuracy_is_shown_only_for_as_many_clusters_as_types(sample):
+    tables = [debris.compare_clusterings(sample, count, 2, 0, ["K-means"]) for count in (3, 4)]
+    summary = debris.summarise_clusterings(pd.concat(tables))
+    accuracy = summary["accuracy"].tolist()
+    assert accuracy[0] == pytest.approx(tables[0]["accuracy"].mean()) and math.isnan(accuracy[1])
+    assert summary["accuracy range"].isna().tolist() == [False, True]
+
+
 def test_descent_lowers_the_cost(sample):
     table = debris.compare_clusterings(sample, 4, 2, 0, ["prototypes by descent", "K-means"])
     costs = table.groupby("method")["cost"].max()
@@ -202,6 +216,24 @@ def test_classifiers_at_reduced_size(sample):
     by_hand = table[table["split"] == "random"].groupby("method")["macro_f1"].mean()
     by_hand = by_hand - table[table["split"] == "by launch"].groupby("method")["macro_f1"].mean()
     np.testing.assert_allclose(summary["flattered by"], by_hand[methods])
+    pairs = table.pivot(index="seed", columns=["split", "method"], values="macro_f1")
+    spread = (pairs["random"] - pairs["by launch"]).std()[methods]
+    width = 12.706204736 * math.sqrt(1 / 2 + 3 / 7) * spread  # t of one degree of freedom
+    np.testing.assert_allclose(summary["+- (added)"], width)
+
+
+def test_a_larger_bank_is_one_more_candidate_by_launch(sample, monkeypatch):
+    small = debris_types.partial(debris_types.PrototypeVotes, num_prototypes=4, steps=5)
+    monkeypatch.setitem(debris_types.EXTRA, debris_types.LARGER, [small, *debris_types.CANDIDATES["majority"]])
+    larger = debris_types.compare_classifiers(sample, [0, 1], 2, [debris_types.LARGER], ["by launch"])
+    assert set(larger["split"]) == {"by launch"} and len(larger) == 2
+    table = debris_types.compare_classifiers(sample, [0, 1], methods=["majority", "nearest neighbours"])
+    summary = debris_types.summarise_larger(table, larger)
+    known = table[(table["split"] == "by launch") & (table["method"] == "nearest neighbours")]["macro_f1"]
+    gain = larger["macro_f1"].mean() - known.mean()
+    assert list(summary.index) == ["nearest neighbours", debris_types.LARGER]
+    assert summary.loc["nearest neighbours", "gain of larger"] == pytest.approx(gain)
+    assert debris_types.EXTRA.keys().isdisjoint(debris_types.CANDIDATES)
 
 
 def test_the_score_without_low_orbits_leaves_them_out(sample, monkeypatch):
@@ -240,10 +272,11 @@ def test_agreement_is_with_the_other_starts(sample):
 
 
 def test_the_stored_runs_are_complete():
-    clusters, types = results.stored("debris_clusters"), results.stored("debris")
-    assert len(clusters["table"]) == 2 * 5 * 10 and set(clusters["table"]["K"]) == {3, 12}
+    clusters, types, larger = (results.stored(f"debris{name}") for name in ("_clusters", "", "_larger"))
+    assert len(clusters["table"]) == 2 * 6 * 10 and set(clusters["table"]["K"]) == {3, 12}
     assert len(types["table"]) == 2 * 10 * len(debris_types.CANDIDATES)
-    for record in (clusters, types):
+    assert len(larger["table"]) == 10 and set(larger["table"]["method"]) == {debris_types.LARGER}
+    for record in (clusters, types, larger):
         assert record["settings"]["objects"] == 18048 and record["date"] and record["device"]
         assert record["command"] == "python -m ddcl_lite.experiments.debris"
 
@@ -257,6 +290,14 @@ def test_what_chapter_10_says_of_the_stored_clusterings():
             annealed["agreement"] > 0.999 and annealed["cost"] > best["cost"] and annealed["seconds"] > best["seconds"]
         )
         assert summary.loc[(count, "K-means"), "agreement"] < 0.99
+        hundred = summary.loc[(count, "K-means, best of 100")]
+        assert hundred["highest cost"] < annealed["cost"] and hundred["seconds"] < annealed["seconds"]
+    hundred = table[table["method"] == "K-means, best of 100"].groupby("K")
+    assert hundred["agreement"].mean()[3] > 0.999 > hundred["agreement"].mean()[12] > 0.95
+    assert (hundred["cost"].get_group(12).round(5).value_counts() == [9, 1]).all()
+    gain = summary["accuracy"][3] - 10964 / 18048
+    assert gain["annealed prototypes"] < -0.05 < 0.02 < gain["K-means, best of ten"] < 0.04
+    assert (summary["purity"][3] > 10964 / 18048).all()
     assert summary.loc[(3, "prototypes by descent"), "accuracy"] > summary.loc[(3, "K-means, best of ten"), "accuracy"]
     assert summary.loc[(3, "annealed prototypes"), "accuracy"] < 10964 / 18048
     ends = three[three["method"] == "K-means"].round({"cost": 3, "accuracy": 2})
@@ -266,6 +307,15 @@ def test_what_chapter_10_says_of_the_stored_clusterings():
     )
 
 
+def test_what_chapter_10_says_of_larger_banks():
+    scores, larger = (results.stored(name)["table"] for name in ("debris", "debris_larger"))
+    summary = debris_types.summarise_larger(scores, larger)
+    gain, width = summary["gain of larger"], summary["+- (gain)"]
+    assert abs(gain["prototypes"]) < 0.01 and gain["prototypes"] + width["prototypes"] < 0.03
+    assert (gain < -width)[["boosting", "random forest"]].all()
+    assert gain["logistic regression"] < width["logistic regression"] and set(larger["chosen"]) == {0, 1, 2, 3}
+
+
 def test_what_chapter_10_says_of_the_stored_classifiers():
     table = results.stored("debris")["table"]
     summary = debris_types.summarise_splits(table)
@@ -273,10 +323,16 @@ def test_what_chapter_10_says_of_the_stored_classifiers():
     assert summary["by launch"].sort_values().index.tolist() == [
         *("majority", "logistic regression", "prototypes", "nearest neighbours", "boosting", "random forest")
     ]
-    assert flattered.idxmax() == "nearest neighbours" and abs(flattered["logistic regression"]) < 0.01
-    assert (flattered[["boosting", "prototypes", "random forest"]] > 0.05).all()
+    memory = ["boosting", "nearest neighbours", "prototypes", "random forest"]
+    added, gains = summary["+- (added)"], debris_types.flattery(table)
+    assert (flattered > added)[memory].all() and flattered["logistic regression"] < 0
+    for name in memory:
+        pairs = debris_types.FLATTERY._replace(baseline=name).summarise(gains[gains["method"].isin(memory)])
+        assert (pairs[f"gain over {name}"].abs() <= pairs["+- (gain)"]).all()  # not told apart, even singly
     known, random = (debris_types.COMPARISON.verdicts(table[table["split"] == split]) for split in debris_types.SPLITS)
     assert [name for name, line in known.items() if line.startswith("better")] == ["boosting", "random forest"]
+    alone = debris_types.COMPARISON.summarise(table[table["split"] == "by launch"]).loc["nearest neighbours"]
+    assert alone["gain over prototypes"] > alone["+- (gain)"] and known["nearest neighbours"].startswith("not told")
     assert known["logistic regression"].startswith("not told") and random["logistic regression"].startswith("worse")
     share = table[table["split"] == "by launch"]["test_share"]
     assert share.min() < 0.25 and share.max() > 0.5

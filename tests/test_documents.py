@@ -113,6 +113,7 @@ def test_codes_of_a_kind_have_the_same_size_and_sums_add_up_to_the_mean(docs):
     learned = documents.learned_codes(docs, torch.arange(16), [0.3], 0)
     sizes = {name: next(iter(variants.values())).shape for name, variants in {**fixed, **learned}.items()}
     assert sizes.pop("mean") == sizes.pop("first 512 tokens") == sizes.pop("mean, 48 features") == (24, 6)
+    assert sizes.pop("48 components of means") == (24, 5)  # a third of 16 rows
     assert sizes.pop("the year itself") == (24, 1) and set(sizes.values()) == {(24, 48)}
     for name in ("hierarchy", "one bank of 8", "hard hierarchy", "hard one bank of 8"):
         (sums,) = (code for variant, code in learned[name].items() if variant.startswith("sums"))
@@ -129,7 +130,7 @@ def test_compare_codes_finds_what_is_there(docs, monkeypatch):
     split, seen = documents.split, []
     monkeypatch.setattr(documents, "split", lambda *args: seen.append(args[1:3]) or split(*args))
     table = documents.compare_codes(docs, seeds=[0, 1], ratios=[0.3])
-    assert len(table) == 2 * 12 and not table.duplicated(["code", "seed"]).any()
+    assert len(table) == 2 * 13 and not table.duplicated(["code", "seed"]).any()
     years = documents.YEAR.summarise(table)["years off"]
     assert years["mean"] < 3 and years["the year itself"] < 1 < 8 < years["first 8 tokens"]
     assert (table.loc[table["code"] == "the year itself", "same president"] == 0.0).sum() == 0
@@ -192,6 +193,24 @@ def test_whitened_components_have_unit_variance_and_no_more_than_there_are():
     torch.testing.assert_close(white[:30].mT @ white[:30], torch.eye(3, dtype=torch.float64))
 
 
+def test_a_metric_is_chosen_on_validation_rows_and_never_by_test_rows():
+    generator = torch.Generator().manual_seed(2)
+    groups = torch.arange(48) // 4
+    good = torch.randn(12, 5, generator=generator)[groups] + 0.1 * torch.randn(48, 5, generator=generator)
+    train, validation, test = torch.arange(16), torch.arange(16, 32), torch.arange(32, 48)
+    misled = good.clone()
+    misled[validation] = torch.randn(16, 5, generator=generator)  # good everywhere but where it is validated
+    noise = torch.randn(48, 5, generator=generator)
+    noise[validation] = good[validation]
+    share, chosen = probes.try_neighbours({"a": misled, "b": noise}, groups, train, validation, test, ["distance"])
+    assert chosen == "b, distance" and share < 0.5
+    share, chosen = probes.try_neighbours({"a": misled, "b": good}, groups, train, validation, test, ["cosine"])
+    assert share == 1 and chosen == "b, cosine"
+    found, lengths = probes.components(good, train, 3)
+    torch.testing.assert_close(found[train].norm(dim=0), lengths)
+    assert (lengths.diff() < 0).all()
+
+
 def test_a_loss_let_through_is_lowered_by_making_vectors_alike(docs):
     readout = documents.train_hierarchy(docs.tokens, (12, 3), 0.2)
     batch = torch.stack([documents.spaced(document, 100) for document in docs.tokens])
@@ -218,17 +237,19 @@ def test_more_vectors_keep_more_and_a_documents_own_means_the_most(docs):
 
 PEAKS = """
 import resource, torch, ddcl_lite as dl
-readout = dl.HierarchicalReadout(48, [64, 8]).requires_grad_(False)
-for length in (300_000, 600_000):
-    readout(torch.ones(length, 48))
+readout = dl.HierarchicalReadout({dim}, {sizes}).requires_grad_(False)
+for length in ({first}, 2 * {first}):
+    readout(torch.ones(length, {dim}))
     print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
-def test_the_peak_of_a_process_grows_by_about_the_bytes_that_were_counted():
-    out = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True).stdout
-    first, second = map(int, out.split())
-    assert second - first == pytest.approx(levels.stored_bytes(300_000, [64, 8], 48), rel=0.2)
+@pytest.mark.parametrize(("dim", "sizes", "first"), [(48, [64, 8], 300_000), (384, [8], 100_000)])
+def test_the_peak_of_a_process_grows_by_about_the_bytes_that_were_counted(dim, sizes, first):
+    code = PEAKS.format(dim=dim, sizes=sizes, first=first)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    before, after = map(int, out.split())
+    assert after - before == pytest.approx(levels.stored_bytes(first, sizes, dim), rel=0.2)
 
 
 def test_lengths_are_halves():
@@ -238,29 +259,42 @@ def test_lengths_are_halves():
 def test_what_chapter_9_says_of_the_stored_run():
     record = results.stored("documents")
     table, settings = record["table"], record["settings"]
-    assert settings["documents"] == 249 and set(table["seed"]) == set(range(5)) and len(table) == 5 * 12
+    assert settings["documents"] == 249 and len(table) == documents.SPLITS * 13
+    assert set(table["seed"]) == set(range(documents.SPLITS))
     assert record["command"] == "python -m ddcl_lite.experiments.documents"
     codes = [name for name in table["code"].unique() if name != "the year itself"]
 
-    years = documents.YEAR.summarise(table).loc[codes]
+    contest = table[table["code"].isin(codes)]
+    years = documents.YEAR.summarise(contest)
     assert years["years off"].idxmin() == "mean"
+    banks = ["hierarchy", "one bank of 8", "hard hierarchy", "hard one bank of 8"]
     worse = years.index[years["gain over mean"] > years["+- (gain)"]]
-    assert set(codes) - set(worse) == {"mean", "hierarchy", "one bank of 8", "hard hierarchy", "hard one bank of 8"}
-    lines = documents.YEAR.verdicts(table)
-    assert all(lines[name].startswith("not told apart") for name in codes[1:])
-    banks = table[table["code"].isin([*set(codes) - set(worse) - {"mean"}, "mean, 48 features"])]
-    gains = documents.YEAR._replace(baseline="hierarchy").summarise(banks)
+    assert set(codes) - set(worse) == {"mean", *banks, "48 components of means", "bag of 384 codes"}
+    together = {name for name, line in documents.YEAR.verdicts(contest).items() if line.startswith("worse")}
+    assert together == {"mean and 7 quantiles", "first 512 tokens", "first 8 tokens"}
+    assert years.loc["48 components of means", "years off"] < years.loc[banks, "years off"].min()
+    assert years.loc[banks, "years off"].max() - years.loc[banks, "years off"].min() < 0.5
+
+    rivals = table[table["code"].isin([*banks, "mean and 7 quantiles", "8 chunk means"])]
+    against = documents.YEAR._replace(baseline="hierarchy")
+    gains = against.summarise(rivals)
     apart = gains.index[gains["gain over hierarchy"].abs() > gains["+- (gain)"]]
-    assert list(apart) == ["mean, 48 features"] and gains.loc[apart[0], "gain over hierarchy"] > 0
+    assert list(apart) == ["mean and 7 quantiles"] and gains.loc[apart[0], "gain over hierarchy"] > 0
+    assert all(line.startswith("not told apart") for line in against.verdicts(rivals).values())
 
     same = documents.NEIGHBOUR.summarise(table)
     assert same["same president"].idxmax() == "the year itself"
-    for score in ("party", "within 25 years"):
-        party = documents.PARTY._replace(score=score).summarise(table)
-        assert ((party[score] - 0.5).abs() < party["+-"]).all()
+    for score, apart in (("party", []), ("within 25 years", ["8 chunk means"])):
+        task, some = documents.PARTY._replace(score=score), table.dropna(subset=[score])
+        party, corrected = task.summarise(some), task.summarise(some, 1 - 0.05 / len(codes))
+        assert list(party.index[(party[score] - 0.5).abs() > party["+-"]]) == apart
+        assert ((corrected[score] - 0.5).abs() < corrected["+-"]).all()
 
     kept = settings["kept"]["mean"]
     stack, alone = kept["T = 0.2 T_c, level 2"], kept["one bank of 8, T = 0.2 T_c, level 1"]
     assert kept["8 chunk means"] < stack / 3 and stack < alone
+    assert kept["8 chunk means"] < kept["hard, level 2"] / 3
+    assert kept["hard, level 2"] < kept["one bank of 8, hard, level 1"] < kept["8 K-means of its own"]
+    assert kept["T = 0.8 T_c, level 2"] < kept["T = 0.05 T_c, level 2"] < stack
     assert alone < kept["8 K-means of its own"] < kept["T = 0.8 T_c, level 1"] < kept["T = 0.05 T_c, level 1"]
     assert settings["growth"] == pytest.approx(1, abs=0.1)

@@ -120,7 +120,12 @@ def test_the_readout_kept_is_the_best_on_validation(sequences, monkeypatch):
 def test_compare_budgets_at_reduced_size(sequences):
     tokens, mask, labels, films = sequences
     vectors = text.pool(tokens, mask)
-    arguments = {"budgets": (40, 160), "seeds": [0, 1], "methods": ("mean", *text.REGRESSIONS), "candidates": 1}
+    arguments = {
+        "budgets": (40, 160),
+        "seeds": [0, 1],
+        "methods": ("attention pooling", *text.REGRESSIONS),
+        "candidates": 1,
+    }
     table = text.compare_budgets(tokens, mask, labels, films, vectors, **arguments)
     assert len(table) == 16 and set(table["budget"]) == {40, 160}
     again = text.compare_budgets(tokens, mask, labels, films, vectors, **{**arguments, "seeds": [0], "budgets": (40,)})
@@ -248,9 +253,8 @@ def test_the_stored_runs_are_complete():
     record = results.stored("topics")
     table, settings = record["table"], record["settings"]
     keys = set(zip(table["method"], table["seed"], table["posts"]))
-    assert keys == set(itertools.product(topics.METHODS, range(5), topics.FULL_SCALE["sizes"])) and len(table) == len(
-        keys
-    )
+    wanted = set(itertools.product(topics.METHODS, range(5), topics.FULL_SCALE["sizes"]))
+    assert keys == wanted | {(topics.MANY, seed, 250) for seed in range(5)} and len(table) == len(keys)
     assert set(settings["choices"]) == set(topics.CHOICES) and settings["restarts"] == 10
     starts = results.stored("topics_starts")["table"]
     assert set(starts["method"]) == set(topics.STARTS) and len(starts) == 10 * len(topics.STARTS)
@@ -278,8 +282,25 @@ def test_what_chapter_7_says_of_labels():
         spread = budgets[budget].groupby("method")["accuracy"].std()
         assert spread["prototypes"] > 3 * spread["regression on the mean"]
         assert set(spread.nlargest(3).index) >= {"prototypes"}
+        for other in ("attention pooling", "Perceiver latents"):  # with more parameters
+            assert spread[other] < 0.5 * spread["prototypes"]
         mean = budgets[budget].groupby("method")["accuracy"].mean()
         assert mean["prototypes"] < mean["regression on the mean"]
+    level = 1 - 0.05 / (len(text.METHODS) - 1)
+    gain = "gain over regression on the mean"
+    for budget, low, high in ((50, (-0.33, -0.27), (0.17, 0.25)), (5000, (-0.03, -0.01), (0.02, 0.03))):
+        bank_row = text.COMPARISON.summarise(budgets[budget], level).loc["prototypes"]
+        assert low[0] < bank_row[gain] - bank_row["+- (gain)"] < low[1]
+        assert high[0] < bank_row[gain] + bank_row["+- (gain)"] < high[1]
+
+
+def test_attention_pooling_and_latents_have_more_parameters_than_the_bank(sequences):
+    def count(name):
+        model = text.make_classifier(name, torch.randn(20, 6, 64), torch.ones(20, 6, dtype=torch.bool), 0)
+        return sum(values.numel() for values in model.parameters())
+
+    assert 6000 < count("prototypes") < 6500 < min(count("attention pooling"), count("Perceiver latents"))
+    assert count("mean") == 65
 
 
 def test_what_chapter_7_says_of_topics():
@@ -287,12 +308,23 @@ def test_what_chapter_7_says_of_topics():
     pairs = topics.COMPARISON._replace(score="NMI")
     moves = pairs._replace(baseline="K-means and single moves")
     bank, descent = "annealed prototypes, mean", "descent on L_q, mean"
-    assert told_apart(pairs, small) == ({"K-means and single moves", bank, descent}, set())
+    plain, single, many = "K-means, mean", "K-means and single moves", topics.MANY
+    assert told_apart(pairs, small) == ({single, bank, descent, many}, set())
     assert told_apart(pairs, large) == ({descent}, {"K-means token codebook", "token bank"})
+    assert told_apart(topics.COMPARISON, small) == ({single}, set())  # by matched accuracy
+    assert told_apart(topics.COMPARISON, large)[0] == set()
     assert bank not in set().union(*told_apart(moves, small)) and descent not in set().union(*told_apart(moves, large))
+    sphere = pairs._replace(baseline="spherical K-means, mean")
+    assert descent not in set().union(*told_apart(sphere, large))
     for part in (small, large):
-        assert part.groupby("method")["seconds"].mean().idxmax() == descent
+        assert "K-means, [CLS]" in told_apart(pairs._replace(baseline=bank), part)[1]
+        assert part[part["method"] != many].groupby("method")["seconds"].mean().idxmax() == descent
         costs = part.pivot(index="seed", columns="method", values="cost")
-        assert (costs[bank] < costs["K-means, mean"]).all()
+        assert (costs[bank] < costs[plain]).all()
+    assert small.groupby("method")["seconds"].mean().idxmax() == many
+    assert told_apart(pairs._replace(baseline=many), small)[0] == {single, bank}
+    cost, quality = (small.pivot(index="seed", columns="method", values=value) for value in ("cost", "NMI"))
+    assert (cost[many] > cost[bank]).all() and (quality[many] < quality[bank]).all()
+    assert (cost.idxmin(axis=1) == single).all() and (quality.idxmax(axis=1) == single).all()
+    assert pairs.summarise(large, 1 - 0.05 / 9).loc[bank, "+- (gain)"] > 0.04  # "several points"
     assert results.stored("topics")["settings"]["choices"][descent] == 0.25
-    assert small.groupby("method")["NMI"].mean().idxmax() == "K-means and single moves"

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -17,10 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..data import patches
 from ..measures import min_separation, perplexity, usage
 from ..prototypes.assignment import assign
 from ..prototypes.codebook import HardCodebook, SoftCodebook
+from .codebook_images import full_scale_images, split
+from .codebook_images import quick_images as quick_images  # for whoever imports this module
 from .comparison import Comparison
 
 NUM_CODES, DIM = 64, 16
@@ -84,7 +84,9 @@ class Autoencoder(nn.Module):
         """(B, N, D) -> (B, 3, S, S)."""
         side = math.isqrt(tokens.shape[1])
         hidden = self.from_tokens(tokens.mT.unflatten(2, (side, side)))
-        return self.up(F.relu(hidden + self.decoder(F.relu(hidden)))) + 0.5
+        hidden = F.relu(hidden + self.decoder(F.relu(hidden)))
+        kernel = self.up.weight.flatten(1).T[:, :, None, None]  # self.up(hidden), and faster: its blocks do not overlap
+        return F.pixel_shuffle(F.conv2d(hidden, kernel), 4) + self.up.bias.view(3, 1, 1) + 0.5
 
 
 class CodedAutoencoder(nn.Module):
@@ -122,7 +124,7 @@ def warm_up(pixels: Tensor, seed: int = 0, hidden: int = 16, epochs: int = 15, b
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Autoencoder(hidden=hidden).to(pixels.device)
-    descent, unit = torch.optim.Adam(model.parameters(), WARM_UP_RATE), pixels.var()
+    descent, unit = torch.optim.Adam(model.parameters(), WARM_UP_RATE, fused=True), pixels.var()
     for _, x in _batches(pixels, batch, epochs, generator):
         descent.zero_grad()
         (F.mse_loss(model.decode(model.encode(x)), x) / unit).backward()
@@ -159,13 +161,13 @@ def fit(
     epochs: int = 6,
     batch: int = 64,
     test: Tensor | None = None,
+    path: bool = True,
 ) -> tuple[CodedAutoencoder, pd.DataFrame]:
     """Train a copy of the autoencoder with a codebook: reconstruction error / pixel variance + weight * loss / D.
 
     start: "normal", codes with independent normal entries and norms near 1, or "data", on encoded tokens. Adam; a soft
-    codebook takes its temperature from every batch. With `test`, `measure` is called on it before the first step and
-    after epochs 1, 3, 6, 9, ... and the last one: the table has one row for each. Raises ValueError for an unknown
-    method or start.
+    codebook takes its temperature from every batch. `measure` is called on `test` after the last step and, with `path`,
+    before the first and after epochs 1, 3, 6, 9, ...: one row each. Raises ValueError for an unknown method or start.
     """
     if isinstance(method, str) and method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
@@ -186,10 +188,10 @@ def fit(
         book.anneal(sample, method.ratios[0])
     groups = [{"params": model.autoencoder.parameters(), "lr": rate}]
     learned = [p for p in book.parameters() if p.requires_grad]
-    descent = torch.optim.Adam(groups + [{"params": learned, "lr": CODES_RATE * rate}] * bool(learned))
+    descent = torch.optim.Adam(groups + [{"params": learned, "lr": CODES_RATE * rate}] * bool(learned), fused=True)
     steps, rows, last = epochs * max(1, len(pixels) // batch), [], -1
     for step, (epoch, x) in enumerate(_batches(pixels, batch, epochs, generator)):
-        if test is not None and epoch != last and (epoch == 1 or epoch % 3 == 0):
+        if path and test is not None and epoch != last and (epoch == 1 or epoch % 3 == 0):
             rows.append({"epoch": epoch, **measure(model, test)})
         last, tokens = epoch, encode(x)
         if method.ratios:
@@ -223,6 +225,8 @@ def compare_codebooks(
     epochs: int = 6,
     learning_rates: Sequence[float] = (3e-3,),
     warmed: dict[int, Autoencoder] | None = None,
+    paths: Sequence[int] | None = None,
+    models: dict[tuple, CodedAutoencoder] | None = None,
     progress: Callable = iter,
 ) -> pd.DataFrame:
     """Every method from every start with every seed: one row a run and recorded epoch, measured on `test`.
@@ -231,25 +235,25 @@ def compare_codebooks(
     Of several learning rates, the one with the lowest error on validation patches, a seventh of the training patches
     held out, is kept for a method and a start; the first seed decides. Test patches decide nothing.
     `warmed` are autoencoders by seed, to save their warm-up: `warm_up(pixels, seed, hidden, warm_up_epochs, batch)`.
+    Seeds outside `paths` record the last epoch only. `models`, a dict, receives the trained by (method, start, seed).
     The methods are those of this module; the comparison is ours; chapter 8.
     """
-    inner, held_out = pixels, None
-    if len(learning_rates) > 1:
-        rows = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0)).to(pixels.device)
-        held_out, inner = (pixels[part] for part in rows.split([len(rows) // 7, len(rows) - len(rows) // 7]))
+    inner, held_out = split(pixels) if len(learning_rates) > 1 else (pixels, None)
     warm, chosen, tables = dict(warmed or {}), {}, []
     for seed, start, name in progress(list(itertools.product(seeds, starts, methods))):
         if seed not in warm:
             warm[seed] = warm_up(inner, seed, hidden, warm_up_epochs, batch)
         runs = {}
         for rate in chosen.get((name, start), learning_rates):
-            begin = time.perf_counter()
-            model, table = fit(name, warm[seed], inner, start, seed, rate, epochs, batch, test)
+            begin, path = time.perf_counter(), paths is None or seed in paths
+            model, table = fit(name, warm[seed], inner, start, seed, rate, epochs, batch, test, path)
             columns = {"method": name, "start": start, "seed": seed, "learning rate": rate}
             table = table.assign(**columns, seconds=time.perf_counter() - begin)
-            runs[0.0 if held_out is None else measure(model, held_out)[ERROR]] = (rate, table)
-        rate, table = runs[min(runs)]
+            runs[0.0 if held_out is None else measure(model, held_out)[ERROR]] = (rate, table, model)
+        rate, table, model = runs[min(runs)]
         chosen[name, start] = [rate]
+        if models is not None:
+            models[name, start, seed] = model
         tables.append(table)
     table = pd.concat(tables, ignore_index=True)
     return table[["method", "start", "seed", *table.columns.drop(["method", "start", "seed"])]]
@@ -266,27 +270,23 @@ def overview(table: pd.DataFrame) -> pd.DataFrame:
     return last.groupby(["start", "method"], sort=False).mean()
 
 
-def quick_images() -> tuple[Tensor, Tensor]:
-    """Pixels to train on and to test on: 1,024 each of the photographs' 16 x 16 patches, drawn once for all seeds."""
-    draw = torch.Generator().manual_seed(0)
-    parts = (patches(16, split=split).pixels for split in ("train", "test"))
-    return tuple(pixels[torch.randperm(len(pixels), generator=draw)[:1024]] for pixels in parts)
-
-
-def full_scale_images(folder: str = "~/.cache/ddcl_lite/cifar10", count: int = 10_000) -> tuple[Tensor, Tensor, str]:
-    """Pixels to train on and to test on, and their name: CIFAR-10 where torchvision is installed and the images can be
-    had, of which `count` and a fifth as many are drawn; else every 32 x 32 patch of the photographs."""
-    try:
-        from torchvision.datasets import CIFAR10  # only here: no dependency of this library
-
-        sets = [CIFAR10(Path(folder).expanduser(), train, download=True).data for train in (True, False)]
-    except (ImportError, OSError, RuntimeError):  # not installed; no network; a broken file
-        return patches(32).pixels, patches(32, split="test").pixels, "photographs, 32 x 32"
-    generator, parts = torch.Generator().manual_seed(0), []
-    for data, number in zip(sets, (count, count // 5)):
-        rows = torch.randperm(len(data), generator=generator)[:number]
-        parts.append(torch.from_numpy(data)[rows].permute(0, 3, 1, 2).float() / 255)
-    return *parts, f"CIFAR-10, {count} of the training images"
+def goal(models: dict[tuple, CodedAutoencoder], images: dict[str, Tensor]) -> pd.DataFrame:
+    """The goal of chapter 8, for models by (method, start, seed) and images by name: means over the seeds. Usage by
+    argmax of 0.95, a perplexity of 0.6 K, and an error at most 1.1 times that of the best hard codebook among models
+    with the same start and seed: "seeds" counts those at which all three parts are met.
+    """
+    keys, tables = ["method", "start", "seed"], []
+    for name, pixels in images.items():
+        table = pd.DataFrame([dict(zip(keys, key)) | measure(model, pixels) for key, model in models.items()])
+        hard = table[[isinstance(model.codebook, HardCodebook) for model in models.values()]]
+        best = hard.groupby(["start", "seed"])[ERROR].min().rename("best")
+        table["error / best hard"] = table[ERROR] / table.join(best, on=["start", "seed"])["best"]
+        met = (
+            (table["usage by argmax"] >= 0.95) & (table["perplexity / K"] >= 0.6) & (table["error / best hard"] <= 1.1)
+        )
+        tables.append(table.assign(images=name, seeds=met.astype(int)))
+    kinds = {"usage by argmax": "mean", "perplexity / K": "mean", "error / best hard": "mean", "seeds": "sum"}
+    return pd.concat(tables).groupby(["images", "start", "method"], sort=False).agg(kinds)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ from ..data import encode_long, speeches, split_by_group
 from ..prototypes.hierarchy import HierarchicalReadout, read
 from ..prototypes.loss import critical_temperature_by
 from .comparison import Comparison
-from .probes import METRICS, Task, balanced_accuracy, concordance, try_neighbours, try_ridge
+from .probes import Task, balanced_accuracy, components, concordance, try_neighbours, try_ridge
 
 FEATURES = 48  # principal components that are kept of 384 features
 SIZES = (64, 8)  # prototypes of each level: a code of 8 x 48 = 384 numbers, as many as the mean of all features has
-RATIOS = (0.05, 0.1, 0.2, 0.4)  # of the critical temperature (q detached) of each level's input: validation chooses
+RATIOS = (0.05, 0.2)  # of the critical temperature (q detached) of each level's input: validation chooses
 COLD = 1e-6  # the ratio at which every token takes its nearest prototype
+SPLITS = 15  # by president, of the stored run
 SAMPLE = 128  # tokens of a document that a bank is trained on
 STEPS = 10  # of EM, from where K-means ended
 TEST_SHARE = 0.3  # of the presidents
@@ -81,15 +82,11 @@ def load(few: bool = True, features: int = FEATURES, device="cpu", progress: Cal
     some = torch.cat([spaced(document, SAMPLE) for document in states(progress(blocks))])
     origin = some.mean(0)
     directions = torch.linalg.eigh((some - origin).mT @ (some - origin)).eigenvectors[:, -features:].flip(-1)
-    tokens, wide, head = [], [], []
-    for document in states(blocks):
-        tokens.append((document - origin) @ directions)
-        wide.append(document.mean(0))
-        head.append(document[:512].mean(0))
+    tokens, wide, head = zip(*[((z - origin) @ directions, z.mean(0), z[:512].mean(0)) for z in states(blocks)])
     names = sorted(set(data.presidents))
     presidents = torch.tensor([names.index(data.presidents[row]) for row in rows])
     labels = [[column[row] for row in rows] for column in (data.parties, data.ids)]
-    return Documents(tokens, torch.stack(wide), torch.stack(head), data.years[list(rows)], presidents, *labels)
+    return Documents(list(tokens), torch.stack(wide), torch.stack(head), data.years[list(rows)], presidents, *labels)
 
 
 def spaced(tokens: Tensor, count: int) -> Tensor:
@@ -104,10 +101,10 @@ def split(docs: Documents, share: float, seed: int, rows: Tensor | None = None) 
     of those with only one president, none.
     """
     rows = torch.arange(len(docs.ids)) if rows is None else rows
-    kinds = [{"Democratic": 0, "Republican": 1}.get(docs.parties[row], 2) for row in rows.tolist()]
+    kinds = torch.tensor([{"Democratic": 0, "Republican": 1}.get(docs.parties[row], 2) for row in rows.tolist()])
     sides = [], []
     for kind in range(3):
-        members = rows[torch.tensor([k == kind for k in kinds])]
+        members = rows[kinds == kind]
         parts = torch.arange(len(members)), torch.arange(0)
         if len(docs.presidents[members].unique()) > 1:
             parts = split_by_group(docs.presidents[members], share, seed, "presidents")
@@ -155,6 +152,14 @@ def train_hierarchy(
     return readout
 
 
+def train_several(tokens: Sequence[Tensor], seed: int = 0) -> dict[str, HierarchicalReadout]:
+    """Stacks of `SIZES` and single banks of 8, at several temperatures and hard, by name."""
+    found = {f"T = {ratio:g} T_c": train_hierarchy(tokens, SIZES, ratio, seed) for ratio in (0.05, 0.2, 0.8)}
+    found["hard"] = train_hierarchy(tokens, SIZES, COLD, seed, 0)
+    found["one bank of 8, T = 0.2 T_c"] = train_hierarchy(tokens, SIZES[-1:], 0.2, seed)
+    return found | {"one bank of 8, hard": train_hierarchy(tokens, SIZES[-1:], COLD, seed, 0)}
+
+
 def read_all(readout: HierarchicalReadout, tokens: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Vectors (B, K, D) and masses (B, K) of the last level, document by document."""
     found = []
@@ -192,8 +197,10 @@ def learned_codes(docs: Documents, rows: Tensor, ratios: Sequence[float], seed: 
     """Codes (B, numbers) whose banks are trained on the documents `rows`, without labels, by name and variant.
 
     Of a bank's vectors x_k and masses w_k, "vectors" are x_k, "sums" w_k x_k: their sum over k is the document's mean.
+    "48 components of means" are the leading ones of the means of all features, or a third as many as `rows`.
     """
-    tokens, codes = [docs.tokens[row] for row in rows.tolist()], {}
+    tokens, count = [docs.tokens[row] for row in rows.tolist()], min(FEATURES, len(rows) // 3)
+    codes = {f"{FEATURES} components of means": {"": components(docs.wide.cpu(), rows, count)[0].float()}}
     plans = {"hierarchy": (SIZES, ratios, STEPS), "one bank of 8": (SIZES[-1:], ratios, STEPS)}
     plans |= {f"hard {name}": (sizes, (COLD,), 0) for name, (sizes, _, _) in list(plans.items())}
     for name, (sizes, temperatures, steps) in plans.items():
@@ -213,7 +220,7 @@ def bags(everything: Sequence[Tensor], tokens: Sequence[Tensor], size: int, seed
     centres = torch.from_numpy(KMeans(size, n_init=1, random_state=seed).fit(rows.cpu().numpy()).cluster_centers_)
     centres = centres.to(rows)
     offsets = centres.square().sum(-1)
-    nearest = [(2 * document @ centres.mT - offsets).argmax(-1) for document in everything]
+    nearest = [torch.addmm(-offsets, document, 2 * centres.mT).argmax(-1) for document in everything]
     shares = torch.stack([torch.bincount(index, minlength=size) / len(index) for index in nearest])
     return {"shares": shares.cpu(), "roots": shares.sqrt().cpu()}
 
@@ -241,10 +248,11 @@ def compare_codes(
 ) -> pd.DataFrame:
     """Every code with every seed, a seed being a split by president and a start of the banks: one row a code and seed.
 
-    A third of the presidents is tested; of the others a quarter validates, all variants and probes alike. Columns:
-    code, seed, numbers (size of a code), "years off", "party" (balanced accuracy), "within 25 years" (pairs of a
-    Democrat and a Republican in the right order), "same president" (nearest of all other messages), what validation
-    chose, and CPU seconds of making all learned codes. "party" is NaN where a side lacks a party. Chapter 9.
+    `TEST_SHARE` of each party's presidents is tested; of the others a quarter validates variants, strengths, metrics.
+    Banks and components are learned, without labels, on all rows that are not tested. Columns: code, seed, numbers
+    (size of a code), documents, "years off", "party" (balanced accuracy), "within 25 years" (pairs of a Democrat and a
+    Republican in the right order), "same president" (nearest of all other messages), what validation chose, and CPU
+    seconds of making all learned codes. "party" is NaN where a side lacks a party. Chapter 9.
     """
     goals, fixed, rows = tasks(docs), fixed_codes(docs), []
     democratic = goals["party"].targets > 0
@@ -259,15 +267,10 @@ def compare_codes(
             party, scores, by_party = try_ridge(variants, goals["party"], train, validation, test)
             near = test[goals["party"].concerns[test]]
             order = concordance(scores[near], democratic[near], goals["year"].targets[near], 25)
-            same, by_same = try_neighbours(variants, docs.presidents, known, test, METRICS)
+            same, by_same = try_neighbours(variants, docs.presidents, train, validation, test)
             rows.append({"code": name, "seed": seed, "numbers": next(iter(variants.values())).shape[1]})
-            rows[-1] |= {
-                "documents": len(docs.ids),
-                "years off": -year,
-                "party": party,
-                "within 25 years": order,
-                "same president": same,
-            }
+            rows[-1] |= {"documents": len(docs.ids), "years off": -year, "party": party}
+            rows[-1] |= {"within 25 years": order, "same president": same}
             rows[-1] |= {"chosen": " | ".join([by_year, by_party, by_same]), "seconds": round(seconds, 1)}
     return pd.DataFrame(rows)
 
@@ -279,9 +282,8 @@ if __name__ == "__main__":
 
     device = setup(0, "full")
     docs = load(False, device=device, progress=progress("encoding"))
-    table = compare_codes(docs, progress=progress("comparing"))
-    readouts = {f"T = {ratio:g} T_c": train_hierarchy(docs.tokens, ratio=ratio) for ratio in (0.05, 0.2, 0.8)}
-    readouts["one bank of 8, T = 0.2 T_c"] = train_hierarchy(docs.tokens, SIZES[-1:], 0.2)
+    table = compare_codes(docs, range(SPLITS), progress=progress("comparing"))
+    readouts = train_several(docs.tokens)
     kept = variance_kept(docs.tokens, readouts, SIZES[-1], progress("variance")).groupby("code", sort=False)["kept"]
     longest = max(docs.tokens, key=len)
     times = time_of_length(readouts["T = 0.2 T_c"], longest, halves(longest))

@@ -24,10 +24,11 @@ def halves(document: Tensor, count: int = 6) -> list[int]:
 def stored_bytes(length: int, sizes: Sequence[int], dim: int, item: int = 4) -> int:
     """Bytes that `HierarchicalReadout.forward` holds at most at one time for one document (N, D), its tokens included.
 
-    The tokens, two matrices N x K_1 (weights, and weights by mass) and the masses: item * N (D + 2 K_1 + 1). What does
-    not grow with N is left out. Counted, not measured; without gradients.
+    The tokens, the scores N x K_1, the masses, and beside them first the centred tokens, then the weights by mass:
+    item * N (D + K_1 + max(D, K_1) + 1). What does not grow with N is left out. Counted, not measured; no
+    gradients.
     """
-    return item * length * (dim + 2 * sizes[0] + 1)
+    return item * length * (dim + sizes[0] + max(dim, sizes[0]) + 1)
 
 
 def shortest(call: Callable, device, repeats: int) -> float:

@@ -21,12 +21,19 @@ def standardise(codes: Tensor, fit: Tensor) -> Tensor:
     return torch.where(varies, codes / torch.where(varies, deviations, 1), 0) / varies.sum().clamp_min(1).sqrt()
 
 
-def whiten(codes: Tensor, fit: Tensor, count: int) -> Tensor:
-    """The `count` leading principal components on the rows `fit`, or as many as they have, each of length 1 there."""
+def components(codes: Tensor, fit: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` leading principal components (B, count) on the rows `fit`, or as many as they have, in float64, and
+    their lengths there (count,)."""
     codes = codes.double() - codes[fit].double().mean(0)
     _, values, directions = torch.linalg.svd(codes[fit], full_matrices=False)
-    real = int((values > 1e-5 * values[0]).sum())
-    return codes @ (directions[: min(count, real)] / values[: min(count, real), None]).mT
+    kept = min(count, int((values > 1e-5 * values[0]).sum()))
+    return codes @ directions[:kept].mT, values[:kept]
+
+
+def whiten(codes: Tensor, fit: Tensor, count: int) -> Tensor:
+    """`components`, each of length 1 on the rows `fit`."""
+    found, lengths = components(codes, fit, count)
+    return found / lengths
 
 
 def ridge(codes: Tensor, fit: Tensor, targets: Tensor) -> Tensor:
@@ -109,10 +116,22 @@ def try_ridge(variants: dict[str, Tensor], task: Task, train: Tensor, validation
     return task.score(predictions, test, task.targets[both].double().mean()), predictions, name
 
 
-def try_neighbours(variants: dict[str, Tensor], groups: Tensor, known: Tensor, test: Tensor, metrics: Sequence[str]):
-    """(share of test rows whose nearest row of all is of their group, variant and metric): those best on known rows."""
+def try_neighbours(
+    variants: dict[str, Tensor],
+    groups: Tensor,
+    train: Tensor,
+    validation: Tensor,
+    test: Tensor,
+    metrics: Sequence[str] = METRICS,
+):
+    """(share of test rows whose nearest row of all is of their group, variant and metric): those that validate best.
+
+    A metric is learned on training rows, and validation rows look for their neighbours among them and among each other.
+    Ties go to the first. The winner is learned again on training and validation rows.
+    """
+    known = torch.cat([train, validation])
     scores = {
-        (name, metric): nearest_is_of_the_same_group(embed(codes, known, metric), groups, known, known)
+        (name, metric): nearest_is_of_the_same_group(embed(codes, train, metric), groups, validation, known)
         for name, codes in variants.items()
         for metric in metrics
     }

@@ -36,9 +36,9 @@ def drawn(seed):
         one["apart"] = bar(one, rng)
         if one["apart"] and clear(one):
             break
-    one["launches"] = [rng.randint(1, 6) for _ in range(rng.randint(36, 44))]
+    one["launches"] = rng.randint(36, 44)
     while not told(one, siblings, SIBLINGS, 1e-4):
-        one["launches"] = [rng.randint(1, 6) for _ in range(rng.randint(36, 44))]
+        one["launches"] += 1
     kinds = rng.choice(["hard", "soft"]), "soft"
     kinds = dict(zip(WORDS, (*kinds, "soft", "soft", "hard")))
     one["runs"] = {}
@@ -46,7 +46,8 @@ def drawn(seed):
         log = None
         while log is None:
             log = written(word, kinds[word], rng.randrange(10**6))
-        one["runs"][name] = log
+        rows = zip(*(log[column] for column in COLUMNS))
+        one["runs"][name] = [" ".join(f"{value:7.4g}" for value in row) for row in rows]
     return one
 
 
@@ -216,6 +217,11 @@ GRADIENT = [
 ]
 LOSS = [
     Mistake(
+        "no gradient",
+        "The value is right, and no gradient comes from it: return a tensor that can be differentiated.",
+        lambda tokens, codes, commitment: loss(tokens, codes, commitment, pull=0.0, keep=0.0, keep_value=commitment),
+    ),
+    Mistake(
         "terms exchanged",
         "The value is right and the two gradients are exchanged: `commitment` weighs what pulls tokens to codes, and "
         "not what pulls codes to tokens.",
@@ -253,6 +259,11 @@ LOSS = [
     ),
 ]
 MIXED = [
+    Mistake(
+        "no gradient",
+        "No gradient comes through, neither for the tokens nor for the codes.",
+        lambda **inputs: mixed(**inputs, tokens_by="", codes_by=""),
+    ),
     Mistake(
         "token's gradient",
         "This is straight-through as in VQ: the decoder's gradient is handed to the token as it is. Here it should go "
@@ -333,8 +344,6 @@ def new_codes(tokens, codes, share, decay, how="right"):
             out[k] = p[k] + (1 - decay) * now[k] / old[k] * (mean - p[k])
         elif how == "to zero":
             out[k] = decay * p[k] + (1 - decay) * (mean if now[k] else 0 * mean)
-        elif how == "sums":
-            out[k] = decay * old[k] * p[k] + (1 - decay) * sums[k]
         elif how == "nan":
             out[k] = (decay * old[k] * p[k] + (1 - decay) * sums[k]) / later if now[k] else math.nan
     return torch.from_numpy(out)
@@ -411,11 +420,6 @@ MEANS = [
         "The codes jump to the means of this batch: that is a step of K-means. What was before should count, too.",
         lambda **inputs: new_codes(**inputs, how="means"),
     ),
-    Mistake(
-        "not divided",
-        "These are running sums. Divide them by the running shares.",
-        lambda **inputs: new_codes(**inputs, how="sums"),
-    ),
 ]
 PATIENCE = [
     Mistake(
@@ -467,20 +471,20 @@ def padded_level(generator, instance):
     return inputs | {"mass": mass / mass.sum(-1, keepdim=True)}
 
 
-def level(tokens, mass, prototypes, temperature, how="right", padding=False):
+def level(tokens, mass, prototypes, temperature, how="right"):
     """Below the vectors (B, K, D) the masses, as one more feature."""
     z, w, p = numbers(tokens, mass, prototypes)
     out = np.zeros((len(z), len(p), z.shape[-1] + 1))
     for b in range(len(z)):
         q = np.zeros((z.shape[1], len(p)))
         for n in range(len(q)):
-            if w[b, n] == 0 and not padding:
+            if w[b, n] == 0:
                 continue
             q[n] = [math.exp(-(math.dist(z[b, n], code) ** 2) / temperature) for code in p]
         q = q / np.maximum(q.sum(0 if how == "over tokens" else 1, keepdims=True), 1e-300)
         here = w[b].copy()
         if how == "equal masses":
-            here[:] = 1 / len(here)
+            here = (here > 0) / (here > 0).sum()
         share = q * here[:, None]
         for k in range(len(p)):
             total = float(share[:, k].sum())
@@ -526,13 +530,6 @@ LEVEL = [
     ),
 ]
 PADDED = [
-    Mistake(
-        "padding counts",
-        "Tokens without mass have a part in the answer. Let the mass decide, and it is 0 for them.",
-        lambda tokens, mass, prototypes, temperature: level(
-            tokens, torch.full_like(mass, 1 / mass.shape[1]), prototypes, temperature, padding=True
-        ),
-    ),
     Mistake(
         "mass multiplied",
         "What stands in the padding comes through: 0 times NaN is NaN. Choose with torch.where before you multiply.",
@@ -759,6 +756,7 @@ def written(word, kind, seed):
     x = (1.5 * normal(10, 6)).repeat(16, 1) + 0.35 * normal(160, 6)
     x = (x - x.mean(0)) / (x - x.mean(0)).square().sum(-1).mean().sqrt()
     _, _, axes = torch.linalg.svd(x, full_matrices=False)
+    axes = axes * axes.sum(-1, keepdim=True).sign()  # the same on every machine
     encoder, decoder = axes[:3].T.clone(), axes[:3].clone()
     tokens, size = x @ encoder, 14
     begin = float((tokens - tokens.mean(0)).square().sum(-1).mean())
@@ -868,10 +866,19 @@ def _shows(word, kind, log):
     return last <= 0.6 and min(used[6::2]) > 0.2 + max(used[7::2])
 
 
+def logs(instance):
+    """Columns from rows."""
+    found = {}
+    for name, rows in instance["runs"].items():
+        table = [[float(entry) for entry in row.split()] for row in rows]
+        found[name] = {column: [row[i] for row in table] for i, column in enumerate(COLUMNS)}
+    return found
+
+
 def diagnosis(instance):
     """From the rows, by what `written` made sure of."""
     found = {}
-    for name, log in instance["runs"].items():
+    for name, log in logs(instance).items():
         used = log["usage"]
         if log["variance"][-1] < 0.02:
             found[name] = "collapsed"
@@ -883,7 +890,7 @@ def diagnosis(instance):
 
 
 def kinds(instance):
-    return {name: "hard" if log["nearest"] == log["mixture"] else "soft" for name, log in instance["runs"].items()}
+    return {name: "hard" if log["nearest"] == log["mixture"] else "soft" for name, log in logs(instance).items()}
 
 
 def confused(one, other):
@@ -896,7 +903,7 @@ def lost(instance):
 
 
 def warm_log(instance):
-    return next(instance["runs"][name] for name, word in diagnosis(instance).items() if word == "warm")
+    return next(logs(instance)[name] for name, word in diagnosis(instance).items() if word == "warm")
 
 
 DIAGNOSIS = [
@@ -948,7 +955,7 @@ KINDS = [
         "few codes, so hard",
         "You took the runs that use few codes for the hard ones. Either kind can leave codes unused: look at the "
         "errors.",
-        lambda instance: {n: "hard" if log["usage"][-1] <= 0.6 else "soft" for n, log in instance["runs"].items()},
+        lambda instance: {n: "hard" if log["usage"][-1] <= 0.6 else "soft" for n, log in logs(instance).items()},
     ),
     Mistake(
         "the last row alone",
@@ -956,7 +963,7 @@ KINDS = [
         "earlier it was not.",
         lambda instance: {
             n: "hard" if abs(log["nearest"][-1] - log["mixture"][-1]) < 1 else "soft"
-            for n, log in instance["runs"].items()
+            for n, log in logs(instance).items()
         },
     ),
 ]
@@ -985,8 +992,8 @@ LOST = [
         "between runs",
         "This is the difference of two runs. What is lost is lost within one.",
         lambda instance: (
-            max(log["nearest"][-1] for log in instance["runs"].values())
-            - min(log["mixture"][-1] for log in instance["runs"].values())
+            max(log["nearest"][-1] for log in logs(instance).values())
+            - min(log["mixture"][-1] for log in logs(instance).values())
         ),
     ),
 ]
@@ -1012,9 +1019,10 @@ def has_sibling(sizes, tested):
 
 def catalogue(instance):
     draw = torch.Generator().manual_seed(instance["seed"] + 1)
-    launch = np.repeat(np.arange(len(instance["launches"])), instance["launches"])
-    centres = torch.randn(len(instance["launches"]), 2, generator=draw, dtype=torch.float64).numpy()
-    kind = (centres[:, 0] + 0.8 * torch.randn(len(centres), generator=draw, dtype=torch.float64).numpy()) > 0
+    sizes = torch.randint(1, 7, (instance["launches"],), generator=draw).numpy()
+    launch = np.repeat(np.arange(len(sizes)), sizes)
+    centres = torch.randn(len(sizes), 2, generator=draw, dtype=torch.float64).numpy()
+    kind = (centres[:, 0] + 0.8 * torch.randn(len(sizes), generator=draw, dtype=torch.float64).numpy()) > 0
     places = centres[launch] + 0.1 * torch.randn(len(launch), 2, generator=draw, dtype=torch.float64).numpy()
     return places, kind[launch], launch
 

@@ -133,7 +133,7 @@ def integers(
 
 RUNS = """
 kinds, diagnosis, lost = {{}}, {{}}, 0.0
-for letter, run in instance["runs"].items():
+for letter, run in runs.items():
     kinds[letter] = "hard" if run["nearest"] == run["mixture"] else "soft"
     cost = run["nearest"][-1] - run["mixture"][-1]
     before, after = run["usage"][-2:]
@@ -151,7 +151,7 @@ for letter, run in instance["runs"].items():
 
 
 def runs(name, misconception, mistake, line):
-    return WrongAnswer(name, misconception, "runs", RUNS.format(line=line), mistake)
+    return WrongAnswer(name, misconception, "autoencoders", RUNS.format(line=line), mistake)
 
 
 def swapped(one, other):
@@ -218,7 +218,7 @@ WRONG = [
     straight(
         "half stopped", "only the token is stopped", "gradient to both", stand_ins="tokens + code - tokens.detach()"
     ),
-    straight("all stopped", "no gradient", "", stand_ins="code.detach()"),
+    straight("all stopped", "no gradient", "no gradient", stand_ins="code.detach()"),
     straight("exchanged", "commitment and codebook loss", "terms exchanged", loss="keep + commitment * pull"),
     straight(
         "nothing stopped",
@@ -236,13 +236,14 @@ WRONG = [
         loss="(pull + commitment * keep) / tokens.shape[-1]",
     ),
     straight("sum", "no mean over tokens", "sum over tokens", loss="(pull + commitment * keep) * len(tokens)"),
-    straight("a number", "loss without gradient", "", loss="(pull + commitment * keep).detach()"),
+    straight("a number", "loss without gradient", "no gradient", loss="(pull + commitment * keep).detach()"),
     straight(
         "as in VQ",
         "gradient of the token",
         "token's gradient",
         mixed="tokens + (codes[index] - tokens).detach()",
     ),
+    straight("codes alone", "no gradient", "no gradient", mixed="codes[index].detach()"),
     straight("the mixture", "soft in place of hard", "mixture's value", mixed="mixture"),
     straight("weights detached", "q held fixed everywhere", "weights cut off", mixture="q.detach() @ codes"),
     straight(
@@ -317,7 +318,7 @@ def hard_soft(tokens, codes, temperature):
         "zero by zero",
         "dead code is NaN",
         "zero by zero",
-        codes="torch.where(now[:, None] > 0, %s, sums / now[:, None])" % CODES,
+        codes=f"torch.where(now[:, None] > 0, {CODES}, sums / now[:, None])",
     ),
     averages("K-means", "codes jump to the means", "this batch alone", codes="means"),
     averages("sums", "not divided", "", codes="decay * share[:, None] * codes + (1 - decay) * sums"),
@@ -364,9 +365,7 @@ def patience(decay, below, keeps):
 """,
         "called",
     ),
-    level(
-        "equal", "masses not used", "equal masses", clean=CLEAN + "; mass = torch.full_like(mass, 1 / mass.shape[1])"
-    ),
+    level("equal", "masses not used", "equal masses", clean=CLEAN + "; mass = real / real.sum(-1, keepdim=True)"),
     level("masses forgotten", "1 / K each", "masses forgotten", masses="torch.full_like(masses, 1 / len(prototypes))"),
     level("sums", "not divided", "not divided", vectors="shares.mT @ tokens"),
     level(
@@ -389,12 +388,6 @@ def patience(decay, below, keeps):
     ),
     level("padding as it is", "0 times NaN", "mass multiplied", clean="real = torch.ones_like(real)"),
     level("ones", "a constant", "", vectors="torch.ones(len(tokens), len(prototypes), tokens.shape[-1])"),
-    level(
-        "padding as tokens",
-        "masses rebuilt without a mask",
-        "",
-        clean="tokens = tokens.nan_to_num(); mass = torch.full_like(mass, 1 / mass.shape[1]); real = mass > 0",
-    ),
     WrongAnswer(
         "the library's level",
         "calls what it should write",
@@ -453,14 +446,13 @@ def level(tokens, mass, prototypes, temperature):
         "hard means dead",
         "kind from usage",
         "few codes, so hard",
-        'kinds = {n: "hard" if r["usage"][-1] <= 0.6 else "soft" for n, r in instance["runs"].items()}',
+        'kinds = {n: "hard" if r["usage"][-1] <= 0.6 else "soft" for n, r in runs.items()}',
     ),
     runs(
         "last row",
         "kind from the last row",
         "the last row alone",
-        'kinds = {n: "hard" if abs(r["nearest"][-1] - r["mixture"][-1]) < 1 else "soft" '
-        'for n, r in instance["runs"].items()}',
+        'kinds = {n: "hard" if abs(r["nearest"][-1] - r["mixture"][-1]) < 1 else "soft" for n, r in runs.items()}',
     ),
     runs("guess", "all soft", "", 'kinds = dict.fromkeys("ABCDE", "soft")'),
     runs("gain", "sign", "sign", "lost = -lost"),
