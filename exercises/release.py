@@ -71,7 +71,7 @@ def _looks_like_one(text: str, cell_type: str) -> bool:
 
 
 def student_copy(one: Set, key: str, book: Book, student: str = "") -> str:
-    """The student's notebook as the text of an .ipynb file. Its badge opens it from where `make` puts it in a checkout.
+    """The student's notebook as the text of an .ipynb file. The badge of a public one opens it in Colab.
 
     The same arguments give the same bytes. Raises SetError rather than let anything hidden through.
     """
@@ -89,10 +89,12 @@ def student_copy(one: Set, key: str, book: Book, student: str = "") -> str:
             made, _ = getattr(preprocessors, step)(**options).preprocess(made, {})
     except Exception as error:
         raise SetError(f"{one.name}: nbgrader refuses it: {error}") from None
-    folder = RELEASE if key == PUBLIC else COURSE
-    page = (folder / student / f"{one.name}.md").relative_to(ROOT).as_posix()
     badge = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
-    head = new_markdown_cell(f"{badge}({book.colab(page)})\n\n[The book]({book.published('book/index')})")
+    if key == PUBLIC:
+        way = f"{badge}({book.colab((RELEASE / f'{one.name}.md').relative_to(ROOT).as_posix())})"
+    else:  # nobody but the instructor knows where this copy will lie
+        way = f"{badge}(https://colab.research.google.com/) In Colab: *File, Upload notebook*, and choose this file."
+    head = new_markdown_cell(f"{way}\n\n[The book]({book.published('book/index')})")
     made.cells = name_cells([head, install_cell(book), *made.cells])
     made.metadata = METADATA | {"problem_set": {"name": one.name, "instance": one.fingerprint(key, student)}}
     made.nbformat, made.nbformat_minor = 4, 5

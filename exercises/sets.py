@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent
 PUBLIC = "public"  # the key of the copies in release/
 SHORTEST_KEY = 8
 FIRST_LINE = re.compile(r"# Set (?P<set>\w+), instance (?P<print>[0-9a-f]{8})\b")
+HINT = re.compile(r"<details><summary>(.*?)</summary>\s*(.*?)\s*</details>\n?", re.S)  # Markdown needs room around it
 CELL = re.compile(r"^\s*(?:# |<!-- )Cell (?P<id>[\w-]+)", re.M)  # how every cell with a grade_id begins
 
 
@@ -90,6 +91,7 @@ class Set:
         for cell in made.cells:
             name = cell.metadata.get("nbgrader", {}).get("grade_id")
             if not name and cell.cell_type != "code":
+                cell.source = HINT.sub(r"<details><summary>\1</summary>\n\n\2\n\n</details>\n", cell.source)
                 continue
             if not name:
                 raise SetError(f"{self.name}: a code cell has no nbgrader metadata: {cell.source[:60]!r}")

@@ -1,5 +1,6 @@
 """Set 1: what its checks compare with. Written with loops and numpy, apart from the library."""
 
+import base64
 import math
 
 import numpy as np
@@ -8,32 +9,46 @@ import torch
 from exercises.checks import Check, Mistake
 
 WORDS = ["healthy", "prototypes", "dead", "tokens"]
+MODELS = {  # own noise, what a sequence shares, size of the bank, how far most prototypes are pushed out
+    "healthy": (1.0, 0.3, 1.0, 0.0),
+    "prototypes": (1.0, 0.3, 1e-6, 0.0),
+    "dead": (1.0, 0.3, 1.0, 12.0),
+    "tokens": (0.02, 1.0, 1.0, 0.0),
+}
+SHAPE, BANK = (24, 5, 6), (12, 6)
 
 
 def instance(rng) -> dict:
     """The numbers of a course."""
     scale = round(rng.uniform(0.5, 3.0), 2)
-    models = {  # own noise, what a sequence shares, size of the bank, how far most prototypes are pushed out
-        "healthy": (1.0, 0.3, 1.0, 0.0),
-        "prototypes": (1.0, 0.3, 1e-6, 0.0),
-        "dead": (1.0, 0.3, 1.0, 12.0),
-        "tokens": (0.02, 1.0, 1.0, 0.0),
-    }
     order = rng.sample(WORDS, 4)
     jitter = [round(rng.uniform(0.9, 1.1), 3) for _ in order]
-    return {
-        "seed": rng.randrange(10**6),
-        "sequences": rng.randint(9, 14),
-        "length": rng.randint(16, 24),
-        "features": rng.randint(5, 8),
-        "prototypes": rng.randint(10, 13),
-        "scale": scale,
-        "temperature": round(rng.uniform(0.2, 0.6), 3),
-        "models": {
-            name: tuple(float(f"{factor * value:.4g}") for value in models[word])
-            for name, word, factor in zip("ABCD", order, jitter)
-        },
-    }
+    while True:
+        made = {
+            "seed": rng.randrange(10**6),
+            "sequences": rng.randint(9, 14),
+            "length": rng.randint(16, 24),
+            "features": rng.randint(5, 8),
+            "prototypes": rng.randint(10, 13),
+            "scale": scale,
+            "temperature": round(rng.uniform(0.2, 0.6), 3),
+        }
+        if abs(measured_perplexity(made, soft=True) / measured_perplexity(made) - 1) > 0.01:
+            break
+    models = {name: left_behind(rng, *(f * v for v in MODELS[w])) for name, w, f in zip("ABCD", order, jitter)}
+    return made | {"models": models}
+
+
+def left_behind(rng, own, shared, size, away) -> str:
+    """Tokens and a bank in float32, packed."""
+
+    def normal(*shape):
+        return np.array([rng.gauss(0, 1) for _ in range(math.prod(shape))]).reshape(shape)
+
+    z = own * normal(*SHAPE) + shared * normal(SHAPE[0], 1, SHAPE[2])
+    p = size * normal(*BANK)
+    p[3:] += away * p[3:] / np.linalg.norm(p[3:], axis=1, keepdims=True)
+    return base64.b64encode(np.concatenate([z.ravel(), p.ravel()]).astype("<f4").tobytes()).decode()
 
 
 # ---------------------------------------------------------------- 1. the weights
@@ -250,33 +265,54 @@ PERPLEXITY = [
 # ---------------------------------------------------------------- 3. mean cosine
 
 
-def some_vectors(generator, instance):
-    count, dim = (torch.randint(3, 9, (2,), generator=generator) + torch.tensor([2, 0])).tolist()
-    u = torch.nn.functional.normalize(torch.randn(count, dim, generator=generator, dtype=torch.float64) + 0.5, dim=-1)
-    return {"resultant": float(u.mean(0).norm()), "count": count}
+def two_sequences(generator, instance):
+    n, more, dim = torch.randint(2, 6, (3,), generator=generator).tolist()
+    m, unit = n + more, torch.nn.functional.normalize
+    u, v = (
+        unit(torch.randn(size, dim, generator=generator) + torch.randn(dim, generator=generator), dim=-1).double()
+        for size in (n, m)
+    )
+    r, a, b = (float(each.mean(0).norm()) for each in (torch.cat([u, v]), u, v))
+    return {"r": r, "a": a, "b": b, "n": n, "m": m}
 
 
+def cosine_across(r, a, b, n, m):
+    return (((n + m) * r) ** 2 - (n * a) ** 2 - (m * b) ** 2) / (2 * n * m)
+
+
+UNSQUARED = "A resultant is a length. Sums of cosines are squares of lengths."
 COSINE = [
     Mistake(
-        "pairs with themselves",
-        "This averages over all n^2 pairs, and n of them are a vector with itself. "
-        "Take them out, of the sum and of the count.",
-        lambda resultant, count: resultant**2,
+        "each pair twice",
+        "In the square of the sum each pair across is there twice.",
+        lambda r, a, b, n, m: 2 * cosine_across(r, a, b, n, m),
     ),
     Mistake(
-        "not squared",
-        "The resultant length is a length. The sum of all cosines is the square of a length.",
-        lambda resultant, count: (count * resultant - 1) / (count - 1),
+        "all pairs",
+        "This averages over all pairs, those within a sequence and each token with itself included.",
+        lambda r, a, b, n, m: r**2,
+    ),
+    Mistake("not squared", UNSQUARED, lambda r, a, b, n, m: ((n + m) * r - n * a - m * b) / (2 * n * m)),
+    Mistake("not squared", UNSQUARED, lambda r, a, b, n, m: ((n + m) ** 2 * r - n**2 * a - m**2 * b) / (2 * n * m)),
+    Mistake(
+        "all pairs i != j",
+        "These are all pairs i != j: take out those within a sequence.",
+        lambda r, a, b, n, m: ((n + m) * r**2 - 1) / (n + m - 1),
     ),
     Mistake(
         "count kept",
-        "The n cosines of a vector with itself are out of the sum, but not out of the count of pairs.",
-        lambda resultant, count: resultant**2 - 1 / count,
+        "The pairs within a sequence are out of the sum, but not out of the count.",
+        lambda r, a, b, n, m: cosine_across(r, a, b, n, m) * 2 * n * m / ((n + m) * (n + m - 1)),
     ),
     Mistake(
-        "sum kept",
-        "The count of pairs leaves out i = j, and the sum does not.",
-        lambda resultant, count: count * resultant**2 / (count - 1),
+        "one direction",
+        "This takes it that both sums point the same way. How they lie to each other is what r tells.",
+        lambda r, a, b, n, m: a * b,
+    ),
+    Mistake(
+        "means for sums",
+        "A resultant belongs to a mean. Make it a sum before you expand squares: n and m differ.",
+        lambda r, a, b, n, m: (4 * r**2 - a**2 - b**2) / 2,
     ),
 ]
 
@@ -291,6 +327,7 @@ def cloud(instance):
     bank = 0.3 * instance["scale"] * torch.randn(instance["prototypes"], shape[2], generator=draw, dtype=torch.float64)
     lengths = torch.randint(3, shape[1] + 1, shape[:1], generator=draw)
     mask = torch.arange(shape[1]) < lengths[:, None]
+    tokens, bank = tokens + 2 * instance["scale"], bank + 2 * instance["scale"]
     tokens[~mask] = 50.0
     return tokens, bank, mask
 
@@ -323,6 +360,10 @@ def measured_perplexity(instance, padded=False, soft=False):
     return math.exp(entropy(counts))
 
 
+def one_less(rows):
+    return deviation(rows) * math.sqrt(len(rows) / (len(rows) - 1))
+
+
 SEPARATION = [
     Mistake(
         "no unit",
@@ -346,6 +387,11 @@ SEPARATION = [
         "A bank that shrinks takes that unit along and never looks collapsed.",
         lambda instance: smallest(cloud(instance)[1]) / deviation(cloud(instance)[1]),
     ),
+    Mistake(
+        "1/(N - 1)",
+        "The covariance is a mean: divide by N, not by N - 1.",
+        lambda instance: separation(instance, unit=one_less),
+    ),
 ]
 RANK = [
     Mistake(
@@ -365,7 +411,7 @@ MEASURED = [
     ),
     Mistake(
         "soft perplexity",
-        "This is the perplexity of the mean weights, by which a dead bank looks alive.",
+        "This is the perplexity of the mean weights, by which a bank that has run together scores K.",
         lambda instance: measured_perplexity(instance, soft=True),
     ),
 ]
@@ -373,32 +419,33 @@ MEASURED = [
 # ---------------------------------------------------------------- 5. diagnosis
 
 
+def word(text):
+    """What is the matter with a model, from what it left behind."""
+    rows = np.frombuffer(base64.b64decode(text), "<f4").astype(float)
+    z, p = rows[: math.prod(SHAPE)].reshape(SHAPE), rows[math.prod(SHAPE) :].reshape(BANK)
+    flat = z.reshape(-1, SHAPE[2])
+    unit = math.sqrt(flat.var(0).sum())
+    if min(math.dist(a, b) for i, a in enumerate(p) for b in p[:i]) < 1e-3 * unit:
+        return "prototypes"
+    if math.sqrt(z.var(1).sum(-1).mean()) < 0.1 * unit:
+        return "tokens"
+    used = {int(((p - row) ** 2).sum(1).argmin()) for row in flat}
+    return "dead" if len(used) < len(p) / 2 else "healthy"
+
+
 def diagnosis(instance):
-    """From how the models were made, which is what the right measures find."""
-    found = {}
-    for name, (own, _, size, away) in instance["models"].items():
-        found[name] = "prototypes" if size < 1e-3 else "dead" if away > 1 else "tokens" if own < 0.1 else "healthy"
-    return found
+    return {name: word(text) for name, text in instance["models"].items()}
 
 
-def witness(instance):
-    import ddcl_lite.measures as measures
-    from ddcl_lite.prototypes import dense
+SEES = {
+    "prototypes": "separation, token sd",
+    "dead": "usage by argmax",
+    "tokens": "mean cosine, within a sequence",
+}
 
-    draw = torch.Generator().manual_seed(instance["seed"] + 1)
-    reports = {}
-    for name, (own, shared, size, away) in instance["models"].items():
-        z = own * torch.randn(24, 10, 12, generator=draw, dtype=torch.float64)
-        z = z + shared * torch.randn(24, 1, 12, generator=draw, dtype=torch.float64)
-        p = size * torch.randn(16, 12, generator=draw, dtype=torch.float64)
-        p[3:] += away * torch.nn.functional.normalize(p[3:], dim=-1)
-        reports[name] = measures.checkup(z, p, dense.assign(z, p, instance["temperature"]))
-    words = diagnosis(instance)
-    healthy = next(reports[name] for name in reports if words[name] == "healthy")
-    sizes = {
-        n: {k: abs(math.log(abs(r[k] / healthy[k]))) for k in r} for n, r in reports.items() if words[n] != "healthy"
-    }
-    return {name: max(ratios, key=ratios.get) for name, ratios in sizes.items()}
+
+def witness(instance, sees=SEES):
+    return {name: sees[w] for name, w in diagnosis(instance).items() if w != "healthy"}
 
 
 def confused(one, other):
@@ -432,6 +479,21 @@ DIAGNOSIS = [
         confused("healthy", "dead"),
     ),
 ]
+WITNESS = [
+    *(
+        Mistake(
+            "one for all",
+            "One measure is named for all. Each of the three sees one collapse and misses the other two.",
+            lambda instance, name=name: witness(instance, dict.fromkeys(SEES, name)),
+        )
+        for name in SEES.values()
+    ),
+    Mistake(
+        "use for distance",
+        "Usage and separation are exchanged. The one counts prototypes, the other is a distance between two.",
+        lambda instance: witness(instance, SEES | {"prototypes": SEES["dead"], "dead": SEES["prototypes"]}),
+    ),
+]
 CHECKS = {
     "assign": Check(assign, some_tokens, ASSIGN, ("assign",)),
     "assign-mask": Check(
@@ -440,16 +502,10 @@ CHECKS = {
     "assign-cold": Check(assign, far_tokens, COLD, ("assign",)),
     "usage": Check(usage, some_weights, USAGE, ("usage", "perplexity", "checkup")),
     "perplexity": Check(perplexity, some_weights, PERPLEXITY, ("usage", "perplexity", "checkup")),
-    "cosine": Check(
-        lambda resultant, count: (count * resultant**2 - 1) / (count - 1),
-        some_vectors,
-        COSINE,
-        ("mean_cosine",),
-        trials=4,
-    ),
+    "cosine": Check(cosine_across, two_sequences, COSINE, trials=4),
     "separation": Check(separation, mistakes=SEPARATION),
     "rank": Check(rank, mistakes=RANK),
-    "measured-perplexity": Check(measured_perplexity, mistakes=MEASURED, tolerance=1e-3),
+    "measured-perplexity": Check(measured_perplexity, mistakes=MEASURED),
     "diagnosis": Check(diagnosis, mistakes=DIAGNOSIS),
-    "witness": Check(witness),
+    "witness": Check(witness, mistakes=WITNESS),
 }

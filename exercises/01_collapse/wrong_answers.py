@@ -32,7 +32,7 @@ def in_use(name, misconception, mistake, chosen="chosen = weights[mask].argmax(-
 
 def cosine(name, misconception, formula, mistake):
     return WrongAnswer(
-        name, misconception, "cosine", f"def cosine_from(resultant, count):\n    return {formula}\n", mistake
+        name, misconception, "cosine", f"def cosine_across(r, a, b, n, m):\n    return {formula}\n", mistake
     )
 
 
@@ -60,12 +60,12 @@ for name, r in reports.items():
         words[name] = "tokens"
     else:
         words[name] = "dead" if r["usage by argmax"] < 0.5 else "healthy"
-best = next(reports[name] for name in words if words[name] == "healthy")
-witness = {}
-for name, r in reports.items():
-    if words[name] != "healthy":
-        ratio = {key: abs(math.log(abs(r[key]) / abs(best[key]))) for key in r}
-        witness[name] = max(ratio, key=ratio.get)
+sees = {
+    "prototypes": "separation, token sd",
+    "dead": "usage by argmax",
+    "tokens": "mean cosine, within a sequence",
+}
+witness = {name: sees[word] for name, word in words.items() if word != "healthy"}
 """
 
 
@@ -215,12 +215,35 @@ WRONG = [
         "def in_use(weights, mask):\n    return dl.usage(weights, mask), dl.perplexity(weights, mask)\n",
         "called",
     ),
-    cosine("all pairs", "i = j kept", "resultant**2", "pairs with themselves"),
-    cosine("length for its square", "not squared", "(count * resultant - 1) / (count - 1)", "not squared"),
-    cosine("count of pairs", "i = j out of the sum only", "(resultant**2 - 1 / count)", "count kept"),
-    cosine("sum of pairs", "i = j out of the count only", "count * resultant**2 / (count - 1)", "sum kept"),
+    cosine(
+        "each pair once",
+        "the square has each pair twice",
+        "(((n + m) * r) ** 2 - (n * a) ** 2 - (m * b) ** 2) / (n * m)",
+        "each pair twice",
+    ),
+    cosine("pooled square", "pairs within and i = j kept", "r**2", "all pairs"),
+    cosine("lengths for their squares", "not squared", "((n + m) * r - n * a - m * b) / (2 * n * m)", "not squared"),
+    cosine(
+        "squares of the counts alone",
+        "not squared",
+        "((n + m) ** 2 * r - n**2 * a - m**2 * b) / (2 * n * m)",
+        "not squared",
+    ),
+    cosine(
+        "the chapter's formula",
+        "pairs within a sequence kept",
+        "((n + m) * r**2 - 1) / (n + m - 1)",
+        "all pairs i != j",
+    ),
+    cosine(
+        "all pairs in the count",
+        "pairs within out of the sum only",
+        "(((n + m) * r) ** 2 - (n * a) ** 2 - (m * b) ** 2) / ((n + m) * (n + m - 1))",
+        "count kept",
+    ),
+    cosine("product of the resultants", "both point the same way", "a * b", "one direction"),
+    cosine("means in place of sums", "n = m assumed", "2 * r**2 - (a**2 + b**2) / 2", "means for sums"),
     cosine("one", "the visible value", "1.0", "constant"),
-    cosine("limit of many", "n large", "(count * resultant**2 - 1) / count", "count kept"),
     measured("plain distance", "no unit", "no unit", separation="dl.min_separation(bank)"),
     measured("padded deviation", "mask ignored", "mask ignored", separation="dl.min_separation(bank, tokens)"),
     measured(
@@ -234,6 +257,12 @@ WRONG = [
         "a unit that shrinks along",
         "the bank's deviation",
         separation="dl.min_separation(bank, bank)",
+    ),
+    measured(
+        "a sample's deviation",
+        "N - 1 in place of N",
+        "1/(N - 1)",
+        separation="dl.min_separation(bank) / tokens[mask].var(0).sum().sqrt()",
     ),
     measured("padded rank", "mask ignored", "mask ignored", rank="dl.effective_rank(tokens)"),
     measured(
@@ -260,10 +289,20 @@ WRONG = [
     diagnosis("pooled cosine", "sequences not looked at", swapped("healthy", "tokens"), "pooled cosine trusted"),
     diagnosis("dead called healthy", "few codes overlooked", swapped("healthy", "dead"), "dead taken for healthy"),
     diagnosis("guess", "all healthy", 'diagnosis = dict.fromkeys("ABCD", "healthy")', ""),
+    *(
+        diagnosis(
+            f"{name} for all",
+            "one measure for three collapses",
+            f'diagnosis = words; witness = dict.fromkeys(witness, "{name}")',
+            "one for all",
+        )
+        for name in ("usage by argmax", "separation, token sd", "mean cosine, within a sequence")
+    ),
     diagnosis(
-        "witness by name",
-        "usage named for all",
-        'diagnosis = words; witness = {name: "usage by argmax" for name in witness}',
-        "",
+        "use taken for distance",
+        "usage and separation exchanged",
+        "diagnosis = words; usage, distance = sees['dead'], sees['prototypes']; "
+        "witness = {n: {usage: distance, distance: usage}.get(w, w) for n, w in witness.items()}",
+        "use for distance",
     ),
 ]

@@ -282,7 +282,9 @@ OPENING = [
         opens(pull=2.0, v=-2.0),
     ),
     Mistake(
-        "both factors", "Two factors are missing: one of the gradient, one of the square.", opens(pull=1.0, v=-1.0)
+        "both factors",
+        "Constants are missing. Differentiate both squares, that of the loss and that in S.",
+        opens(pull=1.0, v=-1.0),
     ),
     Mistake("V forgotten", "This is what one of the two parts does. The loss has a second one.", opens(v=0.0)),
     Mistake(

@@ -151,12 +151,13 @@ NOT_A_NUMBER = [
 
 
 def some_rates(generator, instance):
-    draw = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
-    return {
-        "ratio": round(0.3 + 0.5 * draw[0], 3),
-        "count": int(torch.randint(3, 9, (1,), generator=generator)),
-        "lr": round(0.3 + 0.5 * draw[1], 3),
-    }
+    closing = generator.initial_seed() % 2 == 1  # every second trial
+    while True:
+        draw = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        ratio, lr = round(0.3 + 1.2 * draw[0], 3), round(0.3 + 0.5 * draw[1], 3)
+        count = int(torch.randint(3, 9, (1,), generator=generator))
+        if (ratio > 1) == closing and abs(lr / count * (1 / ratio - 1)) > 0.015:
+            return {"ratio": ratio, "count": count, "lr": lr}
 
 
 def some_share(generator, instance):
@@ -465,8 +466,8 @@ def recorded(rng):
         z = np.array([[rng.gauss(3 * (n % 3 - 1), 0.7), rng.gauss(1.5 * (n % 2), 0.7)] for n in range(18)])
         z, start = z - z.mean(0), z[rng.sample(range(18), 4)]
         variance, unit = float((z**2).sum(1).mean()), 2 * largest(z.T @ z / len(z))
-        ramp, flat = np.geomspace(0.1, 0.8, 8), np.ones(8)
-        heats = {"hot": 1.6 * flat, "cold": 0.12 * flat, "cooling": ramp[::-1], "heating": ramp, "broken": 0.12 * flat}
+        flat, cooling, heating = np.ones(8), np.geomspace(0.8, 0.1, 8), np.geomspace(0.06, 0.42, 8)
+        heats = {"hot": 1.6 * flat, "cold": 0.12 * flat, "cooling": cooling, "heating": heating, "broken": 0.12 * flat}
         rates = {"hot": 0.8, "cold": 0.5, "cooling": 0.4, "heating": 0.4, "broken": rng.uniform(2.6, 4.0)}
         runs = {kind: descend(z, start + 0.3 * (kind != "hot"), unit * heats[kind], rates[kind]) for kind in KINDS}
         if _telling(runs, variance):
@@ -496,8 +497,8 @@ def _telling(runs, variance):
         and end["cold"][2] < 0.9
         and end["cooling"][2] < 0.9
         and end["hot"][2] > 1.001
-        and end["broken"][2] < 4
-        and min(runs["heating"][:, 2]) < 0.9 * variance
+        and end["broken"][2] < 0.9
+        and end["heating"][2] < 0.9
     )
 
 
@@ -649,7 +650,7 @@ def left(instance, eps, start, steps):
 
 @once
 def threshold(instance, small=1.0, steps=400):
-    """The largest eps that leaves more than 1% of the variance, by two scans."""
+    """The largest eps below 2 that leaves more than 1% of the variance, by two scans."""
     low, high = 0.002, 4.0
     for _ in range(2):
         grid = np.geomspace(low, high, 40)
@@ -668,7 +669,8 @@ def estimate(instance, small=1.0):
 THRESHOLD = [
     Mistake(
         "the estimate",
-        "This is the chapter's estimate, which is too high. Measure.",
+        "This is the chapter's estimate. It asks the bank to open before the tokens are small, "
+        "not before 1% is left: measure.",
         estimate,
     ),
     Mistake(
@@ -700,7 +702,8 @@ SMALLER = [
     ),
     Mistake(
         "the estimate",
-        "This is the chapter's estimate, which is too high. Measure.",
+        "This is the chapter's estimate. It asks the bank to open before the tokens are small, "
+        "not before 1% is left: measure.",
         lambda instance: estimate(instance, 0.1),
     ),
     Mistake(

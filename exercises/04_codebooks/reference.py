@@ -439,7 +439,7 @@ PATIENCE = [
     ),
     Mistake(
         "decay exchanged",
-        "The share falls by the factor `decay` at each update, and not by 1 less decay.",
+        "The weights are exchanged: `decay` is what is kept at each update, not what is replaced.",
         lambda decay, below, keeps: patience(1 - decay, below, keeps),
     ),
 ]
@@ -599,6 +599,12 @@ def epoch_of(instance, unit=True, count="argmax", separate=True):
     return -1
 
 
+def epochs_of(instance, **how):
+    """The first epoch with enough usage, and the first that has the separation, too."""
+    used = epoch_of(instance, count=how.get("count", "argmax"), separate=False)
+    return [used, epoch_of(instance, **how)]
+
+
 def bar(one, rng):
     """A separation in token deviations, clearly between what two epochs have; None if there is none."""
     z, _, _, far = cached(one)
@@ -617,7 +623,7 @@ def errors(z, p, temperature):
 def gap_at(instance, temperature, over="variance", soft="mixture"):
     z, log, _, _ = cached(instance)
     mixture, hard, total = errors(z, log[-1], temperature)
-    share = hard - mixture if soft == "mixture" else total - hard
+    share = hard - (mixture if soft == "mixture" else total)
     unit = {"variance": np.trace(np.cov(z.T, bias=True)), "hard": hard, "entries": z.var()}[over]
     return 100 * share / float(unit)
 
@@ -626,24 +632,24 @@ def gap(instance, factor=4, **how):
     return gap_at(instance, instance["ratio"] * critical(cached(instance)[0], factor), **how)
 
 
-def coldest(instance, unit=2, over="variance", soft="mixture"):
+def coldest(instance, unit=2, over="variance"):
     """The lowest T at which the gap is `allowed`, over the critical one."""
     names = ("seed", "count", "codes", "scale", "allowed")
-    found = _crossing(tuple((name, instance[name]) for name in names), over, soft)
+    found = _crossing(tuple((name, instance[name]) for name in names), over)
     return found / (critical(cached(instance)[0], unit) if unit else 1.0)
 
 
 @functools.lru_cache(256)
-def _crossing(items, over, soft):
+def _crossing(items, over):
     one = dict(items)
     low = high = 1e-3 * critical(cached(one)[0])
-    while gap_at(one, high, over, soft) <= one["allowed"]:
+    while gap_at(one, high, over) <= one["allowed"]:
         low, high = high, 1.05 * high
         if high > 2 * critical(cached(one)[0]):
             return math.nan
     for _ in range(20):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if gap_at(one, middle, over, soft) <= one["allowed"] else (low, middle)
+        low, high = (middle, high) if gap_at(one, middle, over) <= one["allowed"] else (low, middle)
     return low
 
 
@@ -652,17 +658,17 @@ EPOCH = [
         "usage alone",
         "At this epoch all codes may be in use, and the closest two coincide for every practical purpose. Usage is "
         "blind to that, whichever way it is counted.",
-        lambda instance: epoch_of(instance, separate=False),
+        lambda instance: [epoch_of(instance, separate=False)] * 2,
     ),
     Mistake(
         "soft usage",
         "Usage is counted as q > 0 here, which softmax gives to all. Count the nearest codes.",
-        lambda instance: epoch_of(instance, count="soft", separate=False),
+        lambda instance: epochs_of(instance, count="soft"),
     ),
     Mistake(
         "no unit",
         "The separation is a plain distance. Give it in standard deviations of the tokens.",
-        lambda instance: epoch_of(instance, unit=False),
+        lambda instance: epochs_of(instance, unit=False),
     ),
 ]
 GAP = [
@@ -722,15 +728,8 @@ COLDEST = [
         lambda instance: coldest(instance, over="hard"),
     ),
     Mistake(
-        "L_q for the soft error",
-        "This compares with L_q, which is the mixture's error plus V. Take the distance between a "
-        "token and its mixture.",
-        lambda instance: coldest(instance, soft="total"),
-    ),
-    Mistake(
         "square root",
-        "This is the square root of the right kind of number. Temperatures are squared distances, and a ratio of two "
-        "of them needs no root.",
+        "Temperatures are squared distances: a ratio of two of them needs no root.",
         lambda instance: math.sqrt(coldest(instance)),
     ),
 ]
@@ -738,8 +737,9 @@ COLDEST = [
 
 def clear(one):
     """Whether the numbers of exercise 4 tell every mistake from the truth."""
-    right = epoch_of(one)
-    if right < 0 or any(mistake.gives(one) == right for mistake in EPOCH):
+    right = epochs_of(one)
+    given = [right, *(mistake.gives(one) for mistake in EPOCH)]
+    if min(right) < 0 or any(given.count(epochs) > 1 for epochs in given):
         return False
     if not gap(one) > 1 or not math.isfinite(coldest(one)):
         return False
@@ -852,11 +852,11 @@ def _shows(word, kind, log):
         return False
     used, last = log["usage"], log["usage"][-1]
     if word == "collapsed":
-        return log["variance"][-1] < 0.02 and log["nearest"][-1] > 90 and last > 0.2
+        return log["variance"][-1] < 0.02 and log["nearest"][-1] > 90 and last >= 0.7 and log["separation"][-1] >= 0.05
     if log["variance"][-1] < 0.3 or log["nearest"][-1] > 75:
         return False
     if word == "warm":
-        return gaps[-1] > 5 and last >= 0.75
+        return gaps[-1] > 5 and last >= 0.75 and abs(sum(gaps) / len(gaps) / gaps[-1] - 1) > 0.01
     if abs(gaps[-1]) > 1:
         return False
     if word == "healthy":
@@ -940,8 +940,8 @@ DIAGNOSIS = [
     ),
     Mistake(
         "warm taken for collapsed",
-        "A large error of the nearest code has two causes, and they are exchanged: in one run the tokens are well and "
-        "far from any code.",
+        "Two runs with a large error of the nearest code are exchanged. In one the tokens have lost their variance; in "
+        "the other they kept it, and its codes serve to be mixed, not to be picked.",
         confused("warm", "collapsed"),
     ),
 ]
@@ -959,8 +959,7 @@ KINDS = [
     ),
     Mistake(
         "the last row alone",
-        "You looked at the last row only. A soft codebook that is cold, or has collapsed, is hard for all you can see; "
-        "earlier it was not.",
+        "You looked at the last row only. A cold soft codebook looks hard there; earlier it did not.",
         lambda instance: {
             n: "hard" if abs(log["nearest"][-1] - log["mixture"][-1]) < 1 else "soft"
             for n, log in logs(instance).items()
@@ -1083,7 +1082,7 @@ HAS = [
     ),
     Mistake(
         "oneself counted",
-        "This counts the object itself among its siblings: a launch of one has none.",
+        "A launch of one gets a sibling here. That the object itself is tested is given: only its siblings are drawn.",
         lambda sizes, tested: (
             sum(m * (1 - math.prod(max(tested - j, 0) / (sum(sizes) - j) for j in range(m))) for m in sizes)
             / sum(sizes)
@@ -1123,7 +1122,7 @@ CHECKS = {
     "patience": Check(patience, some_patience, PATIENCE, trials=5),
     "level": Check(level, some_level, LEVEL, ("HierarchicalReadout", "read")),
     "level-padding": Check(level, padded_level, PADDED + LEVEL, ("HierarchicalReadout", "read")),
-    "epoch": Check(epoch_of, mistakes=EPOCH),
+    "epoch": Check(epochs_of, mistakes=EPOCH),
     "gap": Check(gap, mistakes=GAP, tolerance=0.02),
     "coldest": Check(coldest, mistakes=COLDEST, tolerance=0.02),
     "kinds": Check(kinds, mistakes=KINDS),

@@ -107,14 +107,13 @@ def first(T0):
     return T
 
 
-epoch_ready = next(
-    (n for n, b in enumerate(log) if {ready}),
-    len(log) - 1,
-)
+epoch_used = next((n for n, b in enumerate(log) if {used}), len(log) - 1)
+epoch_ready = next((n for n, b in enumerate(log) if {ready}), len(log) - 1)
 gap = {answer}
 coldest = {coldest}
 """
 USED = "dl.usage(dl.assign(cloud, b, 0.1 * unit)) >= 0.9"
+SOFT = "dl.usage(dl.assign(cloud, b, 0.1 * unit), hard=False) >= 0.9"
 READY = USED + ' and dl.min_separation(b, cloud) >= instance["apart"]'
 
 
@@ -122,12 +121,13 @@ def integers(
     name,
     misconception,
     mistake,
+    used=USED,
     ready=READY,
     gap="(hard - mixed) / dl.token_variance(cloud)",
     answer='gap_at(2 * instance["ratio"] * unit)',
     coldest="first(0) / unit",
 ):
-    source = INTEGERS.format(ready=ready, gap=gap, answer=answer, coldest=coldest)
+    source = INTEGERS.format(used=used, ready=ready, gap=gap, answer=answer, coldest=coldest)
     return WrongAnswer(name, misconception, "integers", source, mistake)
 
 
@@ -405,7 +405,8 @@ def level(tokens, mass, prototypes, temperature):
         "soft usage",
         "q > 0",
         "soft usage",
-        ready="dl.usage(dl.assign(cloud, b, 0.1 * unit), hard=False) >= 0.9",
+        used=SOFT,
+        ready=SOFT + ' and dl.min_separation(b, cloud) >= instance["apart"]',
     ),
     integers(
         "no unit",
@@ -419,7 +420,7 @@ def level(tokens, mass, prototypes, temperature):
     integers("soft minus hard", "sign", "sign", answer='-gap_at(2 * instance["ratio"] * unit)'),
     integers("a share", "not in percent", "not in percent", answer='gap_at(2 * instance["ratio"] * unit) / 100'),
     integers("of the error", "percent of the hard error", "share of the error", gap="(hard - mixed) / hard"),
-    integers("L_q", "V counted in", "L_q for the soft error", gap="(total - hard) / dl.token_variance(cloud)"),
+    integers("L_q", "V counted in", "L_q for the soft error", gap="(hard - total) / dl.token_variance(cloud)"),
     integers(
         "all entries",
         "variance of the numbers",

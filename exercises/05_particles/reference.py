@@ -197,9 +197,14 @@ ENERGY = [
         lambda tokens, beta: total(tokens, beta, own=False) / (2 * beta * len(tokens) * (len(tokens) - 1)),
     ),
     Mistake(
-        "each pair once",
+        "itself left out",
         "The pairs of a token with itself are missing from the sum, though not from the n^2 below it.",
         lambda tokens, beta: total(tokens, beta, own=False) / (2 * beta * len(tokens) ** 2),
+    ),
+    Mistake(
+        "half the pairs",
+        "The sum runs over i < j. The half in front belongs to the sum over all i and j.",
+        lambda tokens, beta: total(tokens, beta, own=False) / (4 * beta * len(tokens) ** 2),
     ),
     Mistake(
         "no half",
@@ -260,23 +265,23 @@ CLIMB = [
     ),
     Mistake(
         "factor n",
-        "There is one division by n too few: in Z_i, or in the mean over the tokens.",
+        "There is one division by n too few: in the mean of the weights, or in the mean over the tokens.",
         lambda tokens, beta: len(tokens) * climb(tokens, beta),
     ),
     Mistake(
         "Z below",
-        "Z_i is on the wrong side. Write v_i for the velocity under USA: then SA has v_i / Z_i, and the chain "
-        "rule one v_i more.",
+        "The mean of a token's weights is on the wrong side. SA has already divided the speed by it: which power "
+        "of it is left when the gradient meets the velocity?",
         lambda tokens, beta: float((sums(tokens, beta)[1] / sums(tokens, beta)[0]).mean()),
     ),
     Mistake(
         "means multiplied",
-        "The mean of a product is not the product of the means: Z_i belongs to its own token.",
+        "The mean of a product is not the product of the means: each token's weights belong to its own speed.",
         lambda tokens, beta: float(sums(tokens, beta)[0].mean() * sums(tokens, beta)[1].mean()),
     ),
     Mistake(
         "raw unit",
-        "Z_i is in the papers' unit: its exponents lack the -1.",
+        "The weights are in the papers' unit: their exponents lack the -1.",
         lambda tokens, beta: math.exp(beta) * climb(tokens, beta),
     ),
 ]
@@ -287,11 +292,9 @@ CLIMB = [
 def a_chain(generator, instance):
     """Tokens along a great circle, in random order: short gaps, gaps just below and just above the angle."""
     angle = 0.8 + 0.2 * float(torch.rand(1, generator=generator))
-    short, dim = (
-        int(torch.randint(3, 5, (1,), generator=generator)),
-        int(torch.randint(3, 6, (1,), generator=generator)),
-    )
-    gaps = [0.29 * angle] * short + [0.68 * angle] * 2 + [1.015 * angle, 1.4 * angle]
+    dim = int(torch.randint(3, 6, (1,), generator=generator))
+    above, far, short = [(1, 0, 3), (1, 1, 2), (3, 0, 0)][int(torch.randint(3, (1,), generator=generator))]
+    gaps = [0.29 * angle] * short + [0.68 * angle] * 3 + [1.015 * angle] * above + [1.4 * angle] * far
     gaps = [gaps[i] for i in torch.randperm(len(gaps), generator=generator).tolist()]
     places = torch.tensor([0.0, *gaps], dtype=torch.float64).cumsum(0)
     frame = torch.linalg.qr(torch.randn(dim, 2, generator=generator, dtype=torch.float64))[0]
@@ -457,8 +460,8 @@ LIFETIME = [
     ),
     Mistake(
         "twice as fast",
-        "This is half of it. The two shares of the way sum to 1, and so do the masses: their speeds are not "
-        "those of two full pulls.",
+        "Each cluster pulls here as if all tokens were in it. Its pull counts by its share of the tokens: what do "
+        "the two speeds then add up to?",
         lambda instance: lifetime(instance) / 2,
     ),
 ]
@@ -693,5 +696,6 @@ CHECKS = {
     "lifetime": Check(lifetime, mistakes=LIFETIME, tolerance=0.02),
     "outlives": Check(outlives, mistakes=OUTLIVES, tolerance=0.004),
     "diagnosis": Check(diagnosis, mistakes=DIAGNOSIS),
+    "healthy": Check(lambda instance: [name for name, word in diagnosis(instance).items() if word == "healthy"]),
     "beta": Check(found_beta, mistakes=BETA, tolerance=0.03),
 }

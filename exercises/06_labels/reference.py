@@ -111,8 +111,8 @@ WITHIN = [
     ),
     Mistake(
         "n - 1",
-        "Each label is divided by its count less one, the estimator's habit. Divide by the number of tokens: the "
-        "law of the tokens is known.",
+        "Each label is divided by its count less one. These tokens are all there are, not a sample: divide by "
+        "their number.",
         lambda tokens, labels: sum(scatter(g) * len(g) / (len(g) - 1) for g in groups(tokens, labels)) / len(tokens),
     ),
     Mistake(
@@ -144,7 +144,7 @@ BETWEEN = [
     ),
     Mistake(
         "labels ignored",
-        "This is the variance of all tokens. Between the labels means: of their means.",
+        "This is the variance of all tokens. Take that of the label means.",
         overall,
     ),
     Mistake("exchanged", "Within and between are exchanged.", within),
@@ -502,6 +502,11 @@ RESULTANT = [
         lambda height, phases: abs(height),
     ),
     Mistake(
+        "full turn assumed",
+        "This is right where the phases fill a full turn evenly. These do not: something of the plane is left.",
+        lambda height, phases: height,
+    ),
+    Mistake(
         "plane only",
         "This is what is left in the plane. The axis adds the height, as two sides of a right triangle add.",
         lambda height, phases: float(mean_turn(phases) * math.sqrt(1 - height**2)),
@@ -517,6 +522,11 @@ RESULTANT = [
         lambda height, phases: float(mean_turn(phases) * math.sqrt(1 - height**2) + abs(height)),
     ),
     Mistake(
+        "added, not squared",
+        "The parts along the axis and in the plane are orthogonal: their squares add.",
+        lambda height, phases: float(mean_turn(phases) * math.sqrt(1 - height**2) + height),
+    ),
+    Mistake(
         "cosines only",
         "The mean of the cosines is one coordinate of the plane. There is a sine, too.",
         lambda height, phases: math.hypot(float(phases.cos().mean()) * math.sqrt(1 - height**2), height),
@@ -526,9 +536,9 @@ RESULTANT = [
 THETA = (np.arange(512) + 0.5) * 2 * np.pi / 512
 
 
-def slope(t, c, power=1):
+def slope(t, c):
     """F'(t), up to its sign."""
-    return float(((1 - np.cos(THETA)) ** power * (c + np.cos(THETA)) * np.exp(-t * (1 - np.cos(THETA)))).mean())
+    return float(((1 - np.cos(THETA)) * (c + np.cos(THETA)) * np.exp(-t * (1 - np.cos(THETA)))).mean())
 
 
 @functools.lru_cache(4096)
@@ -564,6 +574,11 @@ THRESHOLD = [
         "This is about c alone: by how much it lies below the value from which on consensus is the maximum. A "
         "beta is wanted.",
         lambda instance: 0.5 - ring(instance)[0],
+    ),
+    Mistake(
+        "squared distance",
+        "The exponent holds 1 - <x, y>. The squared distance of two unit vectors is another number.",
+        lambda instance: threshold(instance) / 2,
     ),
 ]
 HEIGHT = [
@@ -653,7 +668,8 @@ VERDICTS = [
     ),
     Mistake(
         "exchanged",
-        "The two words are exchanged: consensus needs the mean of the profile to be the largest of all.",
+        "The two words are exchanged. Try a profile that is positive everywhere: which has the larger energy, one "
+        "point or a great circle?",
         by(lambda c: not modes(c)[0] >= max(modes(c)[1:] + [0.0])),
     ),
 ]
