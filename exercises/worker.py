@@ -135,7 +135,7 @@ def _confine(folder, key, limits):
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     for name in [name for name, value in os.environ.items() if key in value]:
         del os.environ[name]
     sys.argv = ["notebook"]

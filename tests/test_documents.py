@@ -241,7 +241,7 @@ import torch, ddcl_lite as dl
 readout = dl.HierarchicalReadout({dim}, {sizes}).requires_grad_(False)
 for length in ({first}, 2 * {first}):
     readout(torch.ones(length, {dim}))
-    print(1024 * int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]))
+    print(1024 * int(open("/proc/self/status", encoding="utf-8").read().split("VmHWM:")[1].split()[0]))
 """
 
 

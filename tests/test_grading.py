@@ -331,7 +331,7 @@ def class_of_30(tmp_path_factory):
     folder = tmp_path_factory.mktemp("class")
     hand_in(folder, {name: make() for name, make in (OFFICIAL | MIXED).items()})
     hand_in(folder, {name: NASTY[name][0]() for name in fast})
-    (folder / "late.txt").write_text("sorry")
+    (folder / "late.txt").write_text("sorry", encoding="utf-8")
     began = time.monotonic()
     done = command(folder)
     assert done.returncode == 0, done.stderr
