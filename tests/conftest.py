@@ -1,8 +1,11 @@
 import os
+from collections.abc import Iterator
 
 import matplotlib
 import pytest
 import torch
+from browser import FLAGS, find_browser
+from playwright.sync_api import Browser, sync_playwright
 
 matplotlib.use("Agg")
 
@@ -13,6 +16,13 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_browser()
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=FLAGS) as browser:
+        yield browser
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """The built site in a real browser. Every check reads every page, and every check is seen to fail on planted faults."""
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import nbformat
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, sync_playwright
+from browser import find_browser
+from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.site
 
@@ -24,16 +24,6 @@ SITE = ROOT / "_build" / "html"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html") if "_static" not in path.parts)
 CHAPTERS = [name for name in PAGES if name.startswith("chapters/")]
 COLAB = "https://colab.research.google.com"
-
-BROWSERS = [
-    *("chromium", "chromium-browser", "google-chrome"),
-    *(f"/Applications/{name}.app/Contents/MacOS/{name}" for name in ("Chromium", "Google Chrome")),
-]
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
-]
-
 
 @dataclass
 class Visit:
@@ -204,21 +194,6 @@ CHECKS = [
 
 
 # The browser, and a visit to a page.
-
-
-def find_browser() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not found:
-        give_up = pytest.fail if os.environ.get("DDCL_LITE_NEED_BROWSER") else pytest.skip
-        give_up("no Chromium or Google Chrome on this machine: the site was not looked at")
-    return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = find_browser()
-    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=FLAGS) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

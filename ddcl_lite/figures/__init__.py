@@ -1,8 +1,19 @@
 """How the book draws: one style, one way to show a picture. Takes arrays and figures, knows nothing else of ours."""
 
+from .players import Sphere
 from .plots import intervals, parallel_axis, transition
 from .show import show
 from .spheres import spheres
 from .style import COLOURS, MARKERS, subplots
 
-__all__ = ["COLOURS", "MARKERS", "intervals", "parallel_axis", "show", "spheres", "subplots", "transition"]
+__all__ = [
+    "COLOURS",
+    "MARKERS",
+    "Sphere",
+    "intervals",
+    "parallel_axis",
+    "show",
+    "spheres",
+    "subplots",
+    "transition",
+]
