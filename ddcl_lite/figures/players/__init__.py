@@ -1,5 +1,5 @@
 """Figures that one can touch: each computes in the browser what the library computes."""
 
-from .sphere import Sphere
+from .sphere import Sphere, half_turns
 
-__all__ = ["Sphere"]
+__all__ = ["Sphere", "half_turns"]

@@ -272,6 +272,11 @@ function sphere(host, data) {
   self.canvas.onpointerup = () => { self.canvas.style.cursor = ""; };
   self.button("Start again", () => { s.x = s.start; restart(); });
   self.button("New start", () => { s.x = Float64Array.from(uniform(s.labels.length)); restart(); });
+  self.button("Shake", () => {
+    const noise = uniform(s.labels.length).map((value) => 0.02 * value);
+    s.x = exponential(s.x, tangent(s.x, Float64Array.from(noise)));
+    note();
+  }, "moves every token by up to 0.02");
   self.choice("kernel", KERNELS, s.kernel, (kernel) => { s.kernel = kernel; offset.disabled = kernel != "toeplitz"; s.x = s.start; restart(); });
   self.slider("beta", { min: 0.5, max: 8, step: 0.5, value: s.beta }, (beta) => { s.beta = beta; restart(); });
   self.slider("tokens n", { min: 8, max: 256, step: 8, value: data.labels.length }, (n) => {
