@@ -101,11 +101,31 @@ def test_it_works_in_a_sandboxed_frame(browser, name):
 
 
 @pytest.mark.parametrize("name", PLAYERS)
+def test_it_works_as_jupyter_inserts_it(browser, name):
+    """Output is parsed, its scripts are made anew, and then both come into the page; a cell may be run twice."""
+    with opened(browser, PLAYERS[name](), "<body><template>{}</template>") as page:
+        page.evaluate("""() => {
+            for (let run = 0; run < 2; run++) {
+                const output = document.createElement("div");
+                output.innerHTML = document.querySelector("template").innerHTML;
+                for (const old of output.querySelectorAll("script")) {
+                    const script = document.createElement("script");
+                    script.textContent = old.textContent;
+                    old.replaceWith(script);
+                }
+                document.body.append(output);
+            }
+        }""")
+        assert page.get_by_role("button", name="Step").count() == 2
+
+
+@pytest.mark.parametrize("name", PLAYERS)
 def test_without_scripts_and_on_paper_there_is_a_figure_with_values(browser, name):
     with opened(browser, PLAYERS[name](), java_script_enabled=False) as page:
         picture = page.locator("figure svg")
         assert picture.is_visible() and re.search(r"\d\.\d", picture.get_attribute("aria-label"))
         assert page.locator("figcaption").is_visible()
+        assert page.locator(".ddcl-player > p").inner_text() == picture.get_attribute("aria-label")
     with opened(browser, PLAYERS[name]()) as page:
         assert not page.locator("figure svg").is_visible()
         page.emulate_media(media="print")

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import html
 import json
 from importlib.resources import files
 
@@ -40,7 +41,7 @@ class Player:
         data = json.dumps(self.data(), allow_nan=False).replace("<", "\\u003c")
         mark = hashlib.sha256((self.name + data + self.caption).encode()).hexdigest()[:12]
         return (
-            f'<div class="ddcl-player" data-player="{mark}">{still}</div>'
+            f'<div class="ddcl-player" data-player="{mark}">{still}<p>{html.escape(alt)}</p></div>'
             f"<script>(() => {{\n{script(self.name)}\nfor (const host of document.querySelectorAll"
             f"('[data-player=\"{mark}\"]')) if (!host.player) host.player = {self.name}(host, {data});\n}})()</script>"
         )

@@ -217,7 +217,8 @@ function sphere(host, data) {
     pen.setLineDash([]);
   }
   function curves(pen, left, top, width, height) {
-    const rows = { energy: ["energy", 3], content: ["resultant length", 0], gauge: ["in the gauge frame", 1] };
+    const content = turns() ? "resultant, x" : "resultant length";
+    const rows = { energy: ["energy", 3], content: [content, 0], gauge: ["resultant, G x", 1] };
     if (!turns()) delete rows.gauge;
     if (s.kernel == NO_ENERGY) delete rows.energy;
     const names = Object.keys(rows), end = history.at(-1).time || 1, base = top + height - 6, tall = height - 26;
