@@ -5,6 +5,7 @@ a page can depend on beside its own source, and starts from nothing when that ha
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ BUILD = ROOT / "_build"
 INDEX = BUILD / "html" / "index.html"
 SHARED = ["ddcl_lite/**/*", "book/results/*", "book/site_extension.py", "requirements.txt", "_config.yml", "_toc.yml"]
 SUPPORTED = ((3, 11), (3, 13))
+NO_KERNEL = {"DDCL_LITE_STATIC": "1"}  # tells `explore`, in the kernels that execute chapters, that the page has none
 
 
 def main() -> int:
@@ -31,7 +33,7 @@ def main() -> int:
     forget_stale_pages(BUILD / "fingerprint", fingerprint())
     jupyter_book = "from jupyter_book.cli.main import main; main()"  # it has no -m form
     command = [sys.executable, "-c", jupyter_book, "build", str(ROOT), "-W", "--keep-going", "-n"]
-    status = subprocess.run(command, cwd=ROOT).returncode
+    status = subprocess.run(command, cwd=ROOT, env=os.environ | NO_KERNEL).returncode
     if status or not INDEX.exists():
         shutil.rmtree(BUILD / "html", ignore_errors=True)
         shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)

@@ -117,3 +117,30 @@ def test_the_measured_temperature_does_not_mind_float32_or_an_offset(offset):
 def test_a_single_prototype_is_one_group():
     tokens = transition.four_blobs()
     assert transition.groups(tokens, tokens[:1]).tolist() == [0]
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_recorded_descent_is_the_descent(detach):
+    tokens, ratios = transition.four_blobs(40), [0.5, 1.2]
+    states = transition.descend(tokens, ratios, 3, detach_assignment=detach, record=[0, 1, 20, 50])
+    assert states.shape == (4, 2, 3, 2)
+    for steps, banks in zip((0, 1, 20, 50), states):
+        assert torch.equal(banks, transition.descend(tokens, ratios, 3, steps, detach))
+    assert not torch.equal(states[2], states[3])
+
+
+@pytest.mark.parametrize("record", [[], [3, 3], [5, 2], [-1, 2]])
+def test_a_record_that_does_not_increase_is_refused(record):
+    with pytest.raises(ValueError, match="record: expected increasing numbers of steps"):
+        transition.descend(transition.four_blobs(8), [0.5], record=record)
+
+
+def test_a_recording_has_both_descents_on_one_axis():
+    tokens = transition.four_blobs(60)
+    steps, ratios, banks, same, critical = transition.recording(tokens, steps=300, moments=10)
+    assert same is tokens and steps[0] == 0 and steps[-1] == 300 and len(steps) <= 11
+    assert steps == sorted(set(steps)) and list(critical.values()) == pytest.approx([1, 0.5])
+    for name, each in banks.items():
+        assert each.shape == (len(steps), len(ratios), 4, 2)
+        opened = {ratio for ratio, bank in zip(ratios, each[-1]) if spread(bank, tokens) > 0.05}
+        assert max(opened) == pytest.approx(0.9 * critical[name], abs=0.06)

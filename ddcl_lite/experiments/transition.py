@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -15,6 +16,7 @@ from ..prototypes.loss import critical_temperature, decompose, splitting_tempera
 from ..prototypes.training import em_step
 from .readouts import principal_components
 
+DETACHED = {"q follows the prototypes": False, "q held fixed": True}
 APART = 0.02  # token standard deviations: closer prototypes count as one
 
 
@@ -33,30 +35,65 @@ def descend(
     steps: int = 2000,
     detach_assignment: bool = False,
     seed: int = 0,
+    record: Sequence[int] | None = None,
 ) -> Tensor:
     """Gradient descent on L_q from a bank of spread 1e-3 at the tokens' mean, once per ratio T/T_c, all at a time.
 
-    tokens (N, D) -> banks (len(ratios), K, D). Claim D6; chapter 5.
+    tokens (N, D) -> banks (len(ratios), K, D) after `steps` steps; with record, increasing numbers of steps from 0 on,
+    in place of steps: the banks at each of them, (len(record), len(ratios), K, D). Raises ValueError for a record that
+    does not increase. Claim D6; chapter 5.
     """
+    moments = [steps] if record is None else list(record)
+    if not moments or moments[0] < 0 or any(late <= early for early, late in zip(moments, moments[1:])):
+        raise ValueError(f"record: expected increasing numbers of steps, 0 or more, got {record}")
     generator = torch.Generator().manual_seed(seed)
     temperature = torch.tensor(ratios, dtype=tokens.dtype, device=tokens.device)
     temperature = temperature * critical_temperature(tokens, None, detach_assignment)
     offsets = torch.randn(num_prototypes, tokens.shape[-1], generator=generator, dtype=tokens.dtype)
     banks = (tokens.mean(0) + 1e-3 * offsets.to(tokens.device)).repeat(len(ratios), 1, 1).requires_grad_()
-    for _ in range(steps):
-        total = dense.decompose(tokens, banks, temperature, None, detach_assignment).total
-        (gradient,) = torch.autograd.grad(len(ratios) * total, banks)  # total is a mean over the R banks
-        with torch.no_grad():
-            banks -= gradient
-    return banks.detach()
+    states = []
+    for begin, end in zip([0, *moments], moments):
+        for _ in range(begin, end):
+            total = dense.decompose(tokens, banks, temperature, None, detach_assignment).total
+            (gradient,) = torch.autograd.grad(len(ratios) * total, banks)  # total is a mean over the R banks
+            with torch.no_grad():
+                banks -= gradient
+        states.append(banks.detach().clone())
+    return states[-1] if record is None else torch.stack(states)
+
+
+class Recording(NamedTuple):
+    """steps (S,), ratios (R,), banks: name -> (S, R, K, D), tokens (N, D), critical: name -> its T_c, as a ratio."""
+
+    steps: list[int]
+    ratios: list[float]
+    banks: dict[str, Tensor]
+    tokens: Tensor
+    critical: dict[str, float]
+
+
+def recording(tokens: Tensor, num_prototypes: int = 4, steps: int = 500, moments: int = 32, seed: int = 0) -> Recording:
+    """Two descents from next to collapse, with q attached and with q held fixed, for the player `Transition`.
+
+    Ratios are in units of T_c with q attached, 4 lambda_max(C), for both; so that the other T_c is at 1/2. Recorded are
+    the start and up to `moments` further steps, in geometric progression. tokens (N, D). Chapters 1 and 5.
+    """
+    record = sorted({0, *(round(steps ** (moment / (moments - 1))) for moment in range(moments))})
+    ratios = [round(0.05 * index, 2) for index in range(1, 25)]
+    unit = critical_temperature(tokens).item()
+    banks, critical = {}, {}
+    for name, detach in DETACHED.items():
+        critical[name] = critical_temperature(tokens, None, detach).item() / unit
+        own = [ratio / critical[name] for ratio in ratios]
+        banks[name] = descend(tokens, own, num_prototypes, steps, detach, seed, record)
+    return Recording(record, ratios, banks, tokens, critical)
 
 
 def opening() -> tuple[Tensor, list[float], dict[str, Tensor]]:
     """The book's first picture: tokens, ratios T/T_c, and the final banks with q attached and with q held fixed."""
     ratios = sorted([0.1 * step for step in range(1, 16)] + [0.95, 0.98, 1.05])
-    labels = {"q follows the prototypes": False, "q held fixed": True}
     tokens = four_blobs()
-    return tokens, ratios, {name: descend(tokens, ratios, detach_assignment=fix) for name, fix in labels.items()}
+    return tokens, ratios, {name: descend(tokens, ratios, detach_assignment=fix) for name, fix in DETACHED.items()}
 
 
 def rare_cluster(count: int = 500, share: float = 0.02, distance: float = 20.0, seed: int = 0) -> Tensor:

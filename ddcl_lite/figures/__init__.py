@@ -1,6 +1,7 @@
 """How the book draws: one style, one way to show a picture. Takes arrays and figures, knows nothing else of ours."""
 
-from .players import Sphere
+from .explore import explore
+from .players import Prototypes, Sphere, Transition
 from .plots import intervals, parallel_axis, transition
 from .show import show
 from .spheres import spheres
@@ -9,7 +10,10 @@ from .style import COLOURS, MARKERS, subplots
 __all__ = [
     "COLOURS",
     "MARKERS",
+    "Prototypes",
     "Sphere",
+    "Transition",
+    "explore",
     "intervals",
     "parallel_axis",
     "show",

@@ -1,5 +1,7 @@
 """Figures that one can touch: each computes in the browser what the library computes."""
 
+from .prototypes import Prototypes
 from .sphere import Sphere, half_turns
+from .transition import Transition
 
-__all__ = ["Sphere", "half_turns"]
+__all__ = ["Prototypes", "Sphere", "Transition", "half_turns"]

@@ -1,7 +1,7 @@
 // What the players share: a shadow root over the static figure, a canvas, controls, a clock, and the page's colours.
 // label, help: texts; height(width): of the canvas; paint(pen, width, height) -> the sentence below; step() -> false at rest;
-// keys: what they do on the canvas. Returns {canvas, button, slider, choice, toggle, draw, clock, ...}.
-function stage(host, { label, help, height, paint, step, keys }) {
+// tick(): a step of the clock, if it is another one; begin(): called as the clock starts; keys: what they do on the canvas. Returns {canvas, button, slider, choice, toggle, draw, clock, ...}.
+function stage(host, { label, help, height, paint, step, tick = step, begin = () => {}, keys }) {
   const make = (tag, props = {}, ...children) => {
     const one = Object.assign(document.createElement(tag), props);
     one.append(...children);
@@ -33,7 +33,7 @@ function stage(host, { label, help, height, paint, step, keys }) {
     if (running && seen) {
       // Reduced motion: no animation, but the same steps, many at a time, and one picture twice a second.
       let more = true;
-      for (let i = quiet.matches ? 30 : 1; i && more; i--) more = step();
+      for (let i = quiet.matches ? 30 : 1; i && more; i--) more = tick();
       self.frames += 1;
       if (!more) clock(false);
     }
@@ -59,6 +59,7 @@ function stage(host, { label, help, height, paint, step, keys }) {
     canvas.setAttribute("aria-label", `${label}: ${words}`);
   }
   function clock(on) {
+    if (on) begin();
     running = on;
     run.textContent = on ? "Pause" : "Run";
     run.setAttribute("aria-pressed", on);
@@ -76,16 +77,15 @@ function stage(host, { label, help, height, paint, step, keys }) {
     return control;
   };
   const slider = (text, { min, max, step: by, value, format = String }, act) => {
-    const shown = make("output", { textContent: format(value) });
+    const shown = make("output");
     const one = labelled(text, make("input", { type: "range", min, max, step: by }), shown);
-    one.value = value;
-    one.setAttribute("aria-valuetext", format(value));
-    one.oninput = () => {
-      shown.textContent = format(+one.value);
-      one.setAttribute("aria-valuetext", format(+one.value));
-      act(+one.value);
-      draw();
+    one.put = (number) => { // without acting on it
+      one.value = number;
+      shown.textContent = format(number);
+      one.setAttribute("aria-valuetext", format(number));
     };
+    one.put(value);
+    one.oninput = () => { one.put(+one.value); act(+one.value); draw(); };
     return one;
   };
   const choice = (text, options, value, act) => {
