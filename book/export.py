@@ -192,8 +192,8 @@ import importlib.util
 if importlib.util.find_spec("ddcl_lite") is None:
     raise RuntimeError(
         "ddcl_lite is not installed, and this copy of the book does not know where it is published. "
-        "Set `repository: url:` in _config.yml, then run `make notebooks`. "
-        "In a checkout, `pip install -e .` also helps."
+        "In a checkout, run `make set-repository URL=https://github.com/owner/name`. "
+        "On your own machine, `pip install -e .` there also helps."
     )
 """
 

@@ -696,7 +696,7 @@ def test_where_the_library_is_present_nothing_is_installed(tmp_path, monkeypatch
 def test_without_an_owner_the_install_cell_says_what_to_set(tmp_path, monkeypatch, pip):
     code = installer(tmp_path, "https://github.com/-your-org-/notes")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match=r"(?s)`repository: url:` in _config.yml.*`make notebooks`"):
+    with pytest.raises(RuntimeError, match="`make set-repository URL=https://github.com/owner/name`"):
         exec(code, {})
     assert pip == []
 
