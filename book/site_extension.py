@@ -48,7 +48,7 @@ def without_thebe(app, pagename, templatename, context, doctree):
 
 
 def link_claims(app, pagename, templatename, context, doctree):
-    """A claim's row in the ledger leads to its chapter, and its card in a chapter to the row."""
+    """Claims in the ledger lead to their chapters; cards, and verdicts on the landing page, to the ledger."""
     to, body = context.get("pathto"), context.get("body", "")
     if pagename == "book/claims":
         chapters = {int(name.split("/")[1][:2]): name for name in app.env.found_docs if name.startswith(CHAPTERS)}
@@ -61,6 +61,9 @@ def link_claims(app, pagename, templatename, context, doctree):
     elif pagename.startswith(CHAPTERS):
         row = rf'<a href="{to("book/claims")}#claim-\1">Claim \1</a>'
         context["body"] = re.sub(r"(?<=<b>)Claim (\w+)(?=\.</b>)", row, body)
+    elif pagename == "book/index":
+        verdict = rf'<a href="{to("book/claims")}#claim-\1">\1</a>: <span class="ddcl-verdict ddcl-\2">\2</span>'
+        context["body"] = re.sub(r"\b([DU]\d+): (holds|conditional|fails|measured)\b", verdict, body)
 
 
 def copy_notebooks(app, exception):

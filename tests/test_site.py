@@ -17,6 +17,8 @@ import yaml
 from browser import find_browser
 from playwright.sync_api import Browser, Page
 
+from ddcl_lite.claims import CLAIMS
+
 pytestmark = pytest.mark.site
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +26,7 @@ SITE = ROOT / "_build" / "html"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html") if "_static" not in path.parts)
 CHAPTERS = [name for name in PAGES if name.startswith("chapters/")]
 COLAB = "https://colab.research.google.com"
+
 
 @dataclass
 class Visit:
@@ -140,44 +143,106 @@ def is_readable(visit: Visit) -> list[str]:
     return faults + ["dark is not darker than light"] * (papers[1] >= papers[0])
 
 
+# Every element that can hold text, those in the shadow roots of players included.
+EVERYTHING = """const everything = (root) => [...root.querySelectorAll(
+    ":not(style, script, noscript, title, option, mjx-container *, svg :not(text, tspan, g[id*=text_] > g))"
+    )].flatMap(one => one.shadowRoot ? [one, ...everything(one.shadowRoot)] : [one]);"""
+
+FRAMES = "async () => { for (const frame of [1, 2]) await new Promise(requestAnimationFrame); }"  # the theme follows
+
 # Contrast as WCAG defines it. Returns the luminance of the page and the texts below 4.5.
-CONTRAST = """async () => {
+CONTRAST = (
+    f"async () => {{ {EVERYTHING}"
+    + """
     for (const frame of [1, 2]) await new Promise(requestAnimationFrame);  // the theme follows the scheme
     const brush = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
-    const luminance = (layers) => {  // of these colours, painted one over the other
-        for (const colour of layers) { brush.fillStyle = colour; brush.fillRect(0, 0, 1, 1); }
+    const luminance = (layers) => {  // of these colours, painted one over the other, each as opaque as it says
+        for (const [colour, opacity] of layers) {
+            brush.globalAlpha = opacity; brush.fillStyle = colour; brush.fillRect(0, 0, 1, 1);
+        }
         const [r, g, b] = [...brush.getImageData(0, 0, 1, 1).data].map(v => v / 255)
             .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };
     const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    const behind = (one) => one ? [...behind(one.parentElement), getComputedStyle(one).backgroundColor] : ["white"];
+    const layers = new Map([[null, [["white", 1]]]]);  // what lies behind an element's text
+    const behind = (one) => {
+        if (!layers.has(one)) {
+            const below = behind(one.parentElement ?? one.getRootNode().host ?? null);
+            const style = getComputedStyle(one), opacity = (below.opacity ?? 1) * style.opacity;
+            const painted = !/^rgba.*, 0\\)$/.test(style.backgroundColor);
+            const mine = painted ? [...below, [style.backgroundColor, opacity]] : [...below];
+            layers.set(one, Object.assign(mine, {opacity}));
+        }
+        return layers.get(one);
+    };
     const hasText = (one) => [...one.childNodes].some(node => node.nodeType == 3 && node.data.trim());
-    const letters = "figure.ddcl-figure svg :is(text, g[id*=text_] > g)";  // glyphs are paths in a group
+    const words = (style) => /^"[^"]*[a-z]{2}/i.test(style.content);
+    const figure = "figure.ddcl-figure svg :is(text, g[id*=text_] > g)";  // glyphs are paths in a group
     const page = getComputedStyle(document.body).color, known = {}, faults = new Set();
-    for (const one of document.querySelectorAll("article :not(style, script, mjx-container *)")) {
-        const drawn = one.matches(letters);
-        if (!drawn && !hasText(one)) continue;
+    const judge = (one, ink, where) => {
+        const under = behind(one), key = [ink, under.opacity ?? 1, under.join(";")].join("|");
+        known[key] ??= ratio(luminance(under), luminance([...under, [ink, under.opacity ?? 1]]));
+        if (known[key] < 4.5) faults.add(`contrast ${known[key].toFixed(2)}: ${where}`);
+    };
+    for (const one of everything(document.body)) {
+        const drawn = one instanceof SVGElement && one.tagName != "svg";
+        const typed = drawn || hasText(one) || one.matches("mjx-container");
+        const folds = one.matches("button, summary, label, a, .admonition-title");
+        if (!typed && !folds && !one.placeholder) continue;
         if (!one.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
-        const ink = getComputedStyle(one)[drawn ? "fill" : "color"], layers = behind(one);
-        const contrast = known[[ink, layers]] ??= ratio(luminance(layers), luminance([...layers, ink]));
-        const where = drawn ? one.parentElement.id : `${one.tagName}, ${one.textContent.trim().slice(0, 40)}`;
-        if (contrast < 4.5) faults.add(`contrast ${contrast.toFixed(2)}: ${where}`);
-        if (drawn && ink != page) faults.add(`${ink}, not the page's ${page}: ${where}`);
+        const where = one.matches("g") ? one.parentElement.id
+            : `${one.tagName}.${one.getAttribute("class")}, ${one.textContent.trim().slice(0, 40)}`;
+        const ink = getComputedStyle(one)[drawn ? "fill" : "color"];
+        if (typed) judge(one, ink, where);
+        if (drawn && one.matches(figure) && ink != page) faults.add(`${ink}, not the page's ${page}: ${where}`);
+        if (one.placeholder) judge(one, getComputedStyle(one, "::placeholder").color, `placeholder ${one.placeholder}`);
+        for (const part of folds ? ["::before", "::after"] : []) {
+            const style = getComputedStyle(one, part);
+            if (words(style)) judge(one, style.color, `${where} ${part} ${style.content}`);
+        }
     }
     return [luminance(behind(document.body)), [...faults]];
 }"""
+)
+
+
+def prints(visit: Visit) -> list[str]:
+    """On paper there is the text alone, light also for who reads dark, nothing folded, and no figure cut in two."""
+    visit.page.evaluate("() => document.querySelectorAll('details').forEach(one => one.open = false)")
+    visit.page.emulate_media(color_scheme="dark")
+    visit.page.evaluate(FRAMES)
+    visit.page.emulate_media(media="print", color_scheme="dark")
+    paper, faults = visit.page.evaluate(CONTRAST)
+    faults += visit.page.evaluate("""() => {
+        const all = (selector) => [...document.querySelectorAll(selector)];
+        const name = (one) => `${one.tagName}.${one.getAttribute("class")}`;
+        const off = "nav, header, footer, .bd-sidebar, button, .prev-next-footer";
+        const folded = "article details > :not(summary), article .solution > *, article .proof > *";
+        return [
+            ...all(off).filter(one => one.checkVisibility() && !one.closest("article > section"))
+                .map(one => `${name(one)} is printed`),
+            ...all(folded).filter(one => !one.checkVisibility({opacityProperty: true, visibilityProperty: true})
+                && getComputedStyle(one).display != "none").map(one => `${name(one)} stays folded`),
+            ...all("figure, figure svg").filter(one => getComputedStyle(one).breakInside != "avoid")
+                .map(one => `${name(one)} may be cut`),
+        ];
+    }""")
+    visit.page.emulate_media(media="screen", color_scheme="light")
+    visit.page.evaluate(UNFOLD)
+    return faults + ["not on white"] * (paper < 0.9)
 
 
 def fits_a_phone(visit: Visit) -> list[str]:
-    """At 390 px nothing makes the page scroll sideways; wide things scroll in a box of their own."""
+    """At 390 px figures fit and nothing makes the page scroll sideways; other wide things scroll in their own boxes."""
     visit.page.set_viewport_size({"width": 390, "height": 844})
     return visit.page.evaluate("""() => {
         const width = document.documentElement.scrollWidth;
         const right = (one) => one.getBoundingClientRect().right;
         const boxed = (one) => one && (getComputedStyle(one).overflowX != "visible" || boxed(one.parentElement));
-        const wide = [...document.querySelectorAll("body *")].filter(one => right(one) > 391 && !boxed(one));
-        return width <= 391 ? [] : [`${width} px`, ...wide.slice(0, 5).map(one =>
+        const wide = [...document.querySelectorAll("body *")].filter(one => right(one) > 391
+            && (one.matches("figure :is(svg, img, canvas)") || width > 391 && !boxed(one)));
+        return [...(width > 391 ? [`${width} px`] : []), ...wide.slice(0, 5).map(one =>
             `${one.tagName}.${one.getAttribute("class")} ends at ${right(one)}: ${one.textContent.slice(0, 40)}`)];
     }""")
 
@@ -187,9 +252,17 @@ def is_quiet(visit: Visit) -> list[str]:
     return visit.noise
 
 
+UNFOLD = """() => {
+    document.querySelectorAll("details").forEach(one => one.open = true);
+    document.querySelectorAll(".toggle-hidden").forEach(one => one.classList.remove("toggle-hidden"));
+    const still = "<style id=still>* {transition: none !important; animation: none !important}</style>";
+    document.head.insertAdjacentHTML("beforeend", still);
+}"""
+
+
 CHECKS = [
     *(sets_its_math, has_alt_texts, describes_its_figures, has_no_dead_link, introduces_itself, is_light, launches),
-    *(is_readable, fits_a_phone, is_quiet),  # the last hears what the others stirred up
+    *(is_readable, prints, fits_a_phone, is_quiet),  # the last hears what the others stirred up
 ]
 
 
@@ -232,12 +305,8 @@ def visiting(browser: Browser, root: Path, name: str, query: str = "") -> Iterat
         page.goto(visit.base + name + query)
         if target := re.search(r'"Refresh" content="0; url=([^"]+)"', (root / name).read_text(encoding="utf-8")):
             page.wait_for_url(visit.base + target[1])
-        page.evaluate("""async () => {
-            await window.MathJax?.startup?.promise;
-            document.querySelectorAll("details").forEach(one => one.open = true);
-            document.querySelectorAll(".toggle-hidden").forEach(one => one.classList.remove("toggle-hidden"));
-            document.head.insertAdjacentHTML("beforeend", "<style>* {transition: none !important}</style>");
-        }""")
+        page.evaluate("async () => { await window.MathJax?.startup?.promise; }")
+        page.evaluate(UNFOLD)
         yield visit
     server.shutdown()
     server.server_close()
@@ -258,6 +327,47 @@ def test_every_page_of_the_contents_is_published(site):
     assert (site / ".nojekyll").exists()  # else GitHub Pages drops every folder that begins with an underscore
 
 
+def test_the_landing_page_has_the_verdicts_of_the_ledger():
+    told = re.findall(r"\b([DU]\d+): (\w+)", (ROOT / "book" / "index.md").read_text(encoding="utf-8"))
+    assert told and dict(told) == {id: CLAIMS[id].verdict for id, _ in told}
+
+
+def test_every_term_of_the_glossary_has_an_anchor_and_says_where_it_comes_from(site, browser):
+    with visiting(browser, site, "book/glossary.html") as visit:
+        terms = visit.page.eval_on_selector_all("dl.glossary dt", "all => all.map(one => [one.innerText, one.id])")
+        unsourced = "all => all.filter(one => !one.querySelector('a.internal')).map(one => one.innerText)"
+        assert visit.page.eval_on_selector_all("dl.glossary dd", unsourced) == []
+    assert len(terms) >= 35 and all(anchor.startswith("term-") for _, anchor in terms)
+    assert len({text.lower() for text, _ in terms}) == len(terms)
+
+
+def test_the_provenance_page_times_every_chapter(site, browser):
+    with visiting(browser, site, "book/provenance.html") as visit:
+        assert visit.page.locator("[data-provenance]").count() == 0  # all filled
+        rows = visit.page.eval_on_selector_all("#run-times tr", "all => all.map(one => one.innerText)")
+        links = visit.page.eval_on_selector_all("#run-times a", "all => all.map(one => one.href)")
+    assert {visit.base + name for name in CHAPTERS} <= set(links)
+    assert not [row for row in rows if "not " in row or "failed" in row]
+
+
+def test_paper_gives_back_what_it_changed(site, browser):
+    state = """async () => {
+        for (const frame of [1, 2]) await new Promise(requestAnimationFrame);
+        const seen = (part) => !matchMedia("print").matches || getComputedStyle(part).opacity == 1;
+        const open = [...document.querySelectorAll("details[open]")].filter(one => [...one.children].every(seen));
+        return [document.documentElement.dataset.theme, open.length];
+    }"""
+    with visiting(browser, site, CHAPTERS[0]) as visit:
+        visit.page.evaluate("document.getElementById('still').remove()")  # what fades in would not be on paper
+        visit.page.evaluate("document.querySelectorAll('details').forEach((one, i) => one.open = i % 2)")
+        states = []
+        for media in ("screen", "print", "screen"):
+            visit.page.emulate_media(media=media, color_scheme="dark")
+            states.append(visit.page.evaluate(state))
+        count = visit.page.locator("details").count()
+    assert states[1] == ["light", count] and states[0] == states[2] == ["dark", count // 2]
+
+
 @pytest.mark.parametrize("term, found", [("prototype", True), ("xylophone", False)])
 def test_search_finds_what_is_there(site, browser, term, found):
     with visiting(browser, site, "search.html", f"?q={term}") as visit:
@@ -270,7 +380,8 @@ def test_search_finds_what_is_there(site, browser, term, found):
 # The checks can fail.
 
 SOUND = """<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">
-<style>:root {color-scheme: light dark; background: Canvas; color: CanvasText}</style></head>
+<style>:root {color-scheme: light dark; background: Canvas; color: CanvasText}
+svg {max-width: 100%} figure, svg {break-inside: avoid} @media print {:root {color-scheme: light}}</style></head>
 <body><article><h1 id="top">Sound</h1><a href="#top">Top</a><code>$x$</code>BODY</article></body></html>"""
 FIGURE = """<figure class="ddcl-figure"><figcaption>What is it?</figcaption>
 <svg role="img" aria-label="a letter"><text fill="currentColor">A</text></svg></figure>"""
@@ -301,8 +412,20 @@ FAULTS = {
     is_readable: [
         *each("<p style='...'>x</p>", "color: #888", "background: white", "color: black"),
         *("<style>:root {color-scheme: light}</style>", FIGURE.replace("currentColor", "#323232")),
+        *("<p style='opacity: 0.4'>x</p>", "<input placeholder='x'><style>::placeholder {color: #999}</style>"),
+        "<button></button><style>button::before {content: 'fold'; color: #888}</style>",
+        "<p id='host'></p><script>host.attachShadow({mode: 'open'}).innerHTML = '<b style=color:#888>x</b>'</script>",
     ],
-    fits_a_phone: [BOX.replace("auto", "visible")],
+    prints: [
+        *each("<...>x</...>", "nav", "button"),
+        *("<details><summary>Proof</summary><p>x</p></details>", FIGURE + "<style>svg {break-inside: auto}</style>"),
+        *("<style>@media print {:root {color-scheme: dark}}</style>", "<p style='color: #999'>x</p>"),
+        "<div class='solution'><p class='admonition-title'>x</p><p style='visibility: hidden'>x</p></div>",
+    ],
+    fits_a_phone: [
+        BOX.replace("auto", "visible"),
+        FIGURE.replace("<svg", "<svg style='width: 500px; max-width: none'"),
+    ],
     is_quiet: [
         *each("<script>...</script>", "console.error('x')", "throw Error('x')"),
         *each("<img alt='x' src='...'>", "https://example.org/x.png", "missing.png"),
