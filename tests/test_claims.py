@@ -74,6 +74,7 @@ def test_the_verdicts_and_chapters_of_the_ledger():
         "U12": "conditional",
         "U13": "holds",
         "U14": "measured",
+        "U15": "measured",
         "U16": "holds",
     }
 

@@ -14,6 +14,7 @@ from . import (  # registers their claims
     gauges,
     labels,
     layer,
+    looped,
     metastability,
     orbits,
     signs,
@@ -26,4 +27,4 @@ from .registry import CLAIMS, VERDICTS, Claim, Evidence, Result, claim, find, so
 
 __all__ = ["CLAIMS", "VERDICTS", "Claim", "Evidence", "Result", "card", "claim", "find", "ledger", "sorted_ids"]
 __all__ += ["codebook", "debris", "decomposition", "documents", "energy", "flow", "force", "gauges", "labels", "layer"]
-__all__ += ["metastability", "orbits", "signs", "temperature", "text", "timescales"]
+__all__ += ["looped", "metastability", "orbits", "signs", "temperature", "text", "timescales"]
