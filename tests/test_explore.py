@@ -1,11 +1,15 @@
 """`explore`: widgets where a kernel lives, plain sliders on the published page, and one figure at a time in both."""
 
+import random
 import re
+import sys
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
 import pytest
+import torch
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -71,7 +75,7 @@ def test_moving_a_slider_replaces_the_figure(shown):
     ((beta, power, box),) = [one.children for one in shown]
     assert (beta.description, power.description) == ("beta", "power")
     for first, second in ((2, 1), (3, 1), (3, 2), (2, 2)):
-        beta.value, power.value = first, second
+        beta.label, power.label = str(first), str(second)
         assert box.value == f"<pre>slope {first**second}\n</pre>"
         assert plt.get_fignums() == [mine]
     assert len(shown) == 1
@@ -84,20 +88,32 @@ def test_what_fails_at_first_is_raised_and_what_fails_later_is_shown(shown):
     assert not shown
     explore(lambda beta: print(1 / beta), beta=[1, 0])
     slider, box = shown[0].children
-    slider.value = 0
+    slider.label = "0"
     assert box.value == "<pre>ZeroDivisionError: division by zero</pre>"
-    slider.value = 1
+    slider.label = "1"
     assert box.value == "<pre>1.0\n</pre>" and plt.get_fignums() == []
 
 
 def test_warnings_are_not_swallowed(shown, capsys):
     def warn(beta):
-        import sys
-
         print(f"mind {beta}", file=sys.stderr)
+        1 / beta
 
     explore(warn, beta=[7])
     assert capsys.readouterr().err == "mind 7\n"
+    with pytest.raises(ZeroDivisionError):  # it may say why
+        explore(warn, beta=[0])
+    assert capsys.readouterr().err == "mind 0\n"
+
+
+def test_the_slider_begins_in_the_middle_and_takes_any_values(shown):
+    explore(lambda x: print(x), x=[None, 1, "a"])
+    slider, box = shown[0].children
+    assert box.value == "<pre>1\n</pre>" and slider.label == "1"
+    slider.label = "None"
+    assert box.value == "<pre>None\n</pre>"
+    explore(lambda x: print(x), x=[None, 1])
+    assert shown[1].children[1].value == "<pre>None\n</pre>"
 
 
 def test_a_kernel_without_a_front_end_is_enough(tmp_path):
@@ -111,6 +127,28 @@ def test_a_kernel_without_ipywidgets_says_what_to_install(shown, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ipywidgets", None)
     with pytest.raises(ImportError, match="pip install ipywidgets"):
         explore(say, beta=[1])
+
+
+def test_pictures_do_not_depend_on_the_moves_before_nor_change_what_comes_after(shown, monkeypatch):
+    def thrown(x=0):
+        print(x, random.random(), np.random.rand(), torch.rand(()).item())
+
+    def texts(page):
+        return re.findall("<pre>(.*?)\\n</pre>", page.data)
+
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1)
+    explore(thrown, x=[0, 1, 2])
+    slider, box = shown[0].children
+    monkeypatch.setenv(STATIC, "1")
+    explore(thrown, x=[0, 1, 2])
+    published = texts(shown[1])
+    assert len({each.split(" ", 1)[1] for each in published}) == 1 and len(published) == 3
+    own = random.random(), np.random.rand(), torch.rand(()).item()
+    assert published[0] == f"0 {' '.join(map(str, own))}"  # and so none was used up
+    for place in (2, 0, 2, 1):
+        slider.index = place
+        assert box.value == f"<pre>{published[place]}\n</pre>"
 
 
 # On the published page.
@@ -158,12 +196,14 @@ def test_the_slider_on_the_page_shows_one_figure_at_a_time(browser, published):
         page.on("pageerror", lambda error: noise.append(str(error)))
         page.on("request", lambda request: noise.append(request.url))
         page.set_content(f"<!doctype html><body>{html(published, 2)}{html(published, 3)}")
-        assert visible(page) == ["The slope is 0.5.", "The slope is 1.0."]
+        assert visible(page) == ["The slope is 1.0.", "The slope is 1.0."]
         first, beta, power = page.get_by_role("slider").all()
+        assert [each.input_value() for each in (first, beta, power)] == ["1", "0", "1"]
         first.focus()
         page.keyboard.press("ArrowRight")
-        page.keyboard.press("ArrowRight")
-        assert first.get_attribute("aria-valuetext") == "2" == page.locator("output").first.inner_text()
+        assert first.get_attribute("aria-valuetext") == "2" == page.locator(".ddcl-value").first.inner_text()
+        assert page.get_by_role("status").count() == 0  # the slider tells its value, nobody else
+        assert page.locator("[data-lm-suppress-shortcuts]").count() == 2
         beta.fill("1")
         power.fill("2")
         assert visible(page) == ["The slope is 2.0.", "The slope is 27.0."]
@@ -177,8 +217,8 @@ def test_without_scripts_the_first_figure_stands_there_and_a_sentence_says_which
     with browser.new_context(java_script_enabled=False) as tab:
         page = tab.new_page()
         page.set_content(f"<!doctype html><body>{html(published, 3)}")
-        assert page.locator("svg").first.is_visible() and not page.locator("svg").nth(1).is_visible()
-        assert page.get_by_text("This is beta = 1, power = 1. With scripts").is_visible()
+        assert page.locator("svg").nth(1).is_visible() and not page.locator("svg").first.is_visible()
+        assert page.get_by_text("This is beta = 1, power = 2. With scripts").is_visible()
         assert not page.locator("input").first.is_visible()
 
 

@@ -7,11 +7,13 @@ import itertools
 import json
 import math
 import os
+import random
 import re
 import sys
 from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 STATIC = "DDCL_LITE_STATIC"  # set by book.build for the kernels that execute the chapters: a page without a kernel
 MOST = 24  # pictures on a page
@@ -20,11 +22,13 @@ MOST = 24  # pictures on a page
 def explore(fn: Callable, **values: Sequence) -> None:
     """Display what fn displays at one of the listed values, and a slider for each parameter: the figure is replaced.
 
-    `explore(fn, beta=[0.5, 1, 2, 4])` calls fn(beta=0.5) at once, and fn(beta=...) when the slider moves. fn shows one
-    figure with `show`, may print, and takes one or two of its parameters from here. In the published book all values,
-    24 combinations at most, are computed in advance and lie behind plain HTML sliders. Figures that fn leaves open are
-    closed. Raises TypeError for an fn that cannot be called, ValueError naming a parameter that fn does not have, or
-    one without values; ImportError where a kernel lacks ipywidgets. Chapters 3 and 12.
+    `explore(fn, beta=[0.5, 1, 2])` begins in the middle of the list with fn(beta=1), and calls fn(beta=...) when the
+    slider moves. fn shows one figure with `show`, may print, and takes one or two of its parameters from here. In the
+    published book all values, 24 combinations at most, are computed in advance and lie behind plain HTML sliders.
+    What fn draws from the global generators of random, NumPy and torch (on the CPU) does not depend on earlier moves:
+    each picture begins at their state when explore was called, and leaves them as they were. Figures that fn leaves
+    open are closed. Raises TypeError for an fn that cannot be called, ValueError naming a parameter that fn does not
+    have, or one without values; ImportError where a kernel lacks ipywidgets. Chapters 3 and 12.
     """
     if not callable(fn):
         raise TypeError(f"fn: expected a function, got {fn!r:.60}")
@@ -76,18 +80,38 @@ def text(value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def captured(fn: Callable, **chosen) -> str:
-    """What fn displays and prints, as HTML; the figures that it opened are closed."""
+def middle(values: Sequence) -> int:
+    """The place at which a slider begins."""
+    return (len(values) - 1) // 2
+
+
+def dice() -> list[tuple[Callable, object]]:
+    """The global generators' states, each after the function that sets it."""
+    states = [(random.setstate, random.getstate()), (np.random.set_state, np.random.get_state())]
+    torch = sys.modules.get("torch")
+    return states + ([(torch.set_rng_state, torch.get_rng_state())] if torch else [])
+
+
+def throw(states) -> None:
+    """Set the generators to what `dice` returned."""
+    for put, state in states:
+        put(state)
+
+
+def captured(fn: Callable, states, **chosen) -> str:
+    """What fn displays and prints, as HTML, begun with these `dice`; the figures that it opened are closed."""
     from IPython.utils.capture import capture_output
 
-    before = set(plt.get_fignums())
+    before, own = set(plt.get_fignums()), dice()
+    throw(states)
     try:
         with capture_output() as seen:
             fn(**chosen)
     finally:
+        throw(own)
         for number in set(plt.get_fignums()) - before:
             plt.close(number)
-    sys.stderr.write(seen.stderr)  # warnings go where they would have gone
+        sys.stderr.write(seen.stderr)  # warnings go where they would have gone
     parts = [f"<pre>{html.escape(seen.stdout)}</pre>"] if seen.stdout else []
     for output in seen.outputs:
         data = output.data
@@ -96,30 +120,38 @@ def captured(fn: Callable, **chosen) -> str:
 
 
 def page(fn: Callable, values: dict) -> str:
-    """All pictures, the first of them visible, and a script that puts sliders above them."""
-    names = list(values)
+    """All pictures, that of the middle values visible, and a script that puts sliders above them."""
+    names, states = list(values), dice()
     combinations = [dict(zip(names, each)) for each in itertools.product(*values.values())]
     titles = [", ".join(f"{name} = {text(value)}" for name, value in chosen.items()) for chosen in combinations]
-    panels = [(title, captured(fn, **chosen)) for title, chosen in zip(titles, combinations)]
+    panels = [(title, captured(fn, states, **chosen)) for title, chosen in zip(titles, combinations)]
     mark = "x" + hashlib.sha256(repr(panels).encode()).hexdigest()[:11]
-    first = html.escape(titles[0])
+    first = titles.index(", ".join(f"{name} = {text(each[middle(each)])}" for name, each in values.items()))
     others = "; ".join(f"{name}: {', '.join(map(text, each))}" for name, each in values.items())
-    sliders = "".join(
-        f'<label style="{LABEL}"><span>{html.escape(name)}</span> '
-        f'<input type="range" min="0" max="{len(each) - 1}" step="1" value="0" style="width:11em;accent-color:#1f77b4" '
-        f'data-texts="{html.escape(json.dumps(list(map(text, each))))}" aria-valuetext="{html.escape(text(each[0]))}"> '
-        f"<output>{html.escape(text(each[0]))}</output></label>"
-        for name, each in values.items()
-    )
+    sliders = "".join(slider(name, list(map(text, each)), middle(each)) for name, each in values.items())
     body = "".join(
-        f'<div role="group" aria-label="{html.escape(title)}"{" hidden" if place else ""}>'
+        f'<div role="group" aria-label="{html.escape(title)}"{" hidden" if place != first else ""}>'
         f"{own_ids(each, f'{mark}-{place}-')}</div>"
         for place, (title, each) in enumerate(panels)
     )
     return (
-        f'<div class="ddcl-explore" data-explore="{mark}"><div class="ddcl-sliders" hidden>{sliders}</div>'
-        f"<p>This is {first}. With scripts a slider shows the other values, too ({html.escape(others)}).</p>"
+        f'<div class="ddcl-explore" data-explore="{mark}" data-lm-suppress-shortcuts="true">'  # JupyterLab's arrow keys
+        f'<div class="ddcl-sliders" hidden>{sliders}</div>'
+        f"<p>This is {html.escape(titles[first])}. "
+        f"With scripts a slider shows the other values, too ({html.escape(others)}).</p>"
         f"<div>{body}</div></div><script>{SCRIPT.replace('MARK', mark)}</script>"
+    )
+
+
+def slider(name: str, texts: list[str], place: int) -> str:
+    """A labelled slider over the texts, as HTML; the one shown beside it is told by the slider itself, once."""
+    now = html.escape(texts[place])
+    return (
+        f'<label style="{LABEL}"><span>{html.escape(name)}</span> '
+        f'<input type="range" min="0" max="{len(texts) - 1}" step="1" value="{place}" '
+        f'style="width:11em;accent-color:#1f77b4" '
+        f'data-texts="{html.escape(json.dumps(texts))}" aria-valuetext="{now}"> '
+        f'<span class="ddcl-value" aria-hidden="true">{now}</span></label>'
     )
 
 
@@ -133,7 +165,7 @@ for (const host of document.querySelectorAll('[data-explore="MARK"]')) {
       const texts = JSON.parse(input.dataset.texts), chosen = texts[+input.value];
       place = place * texts.length + +input.value;
       input.setAttribute("aria-valuetext", chosen);
-      input.parentElement.querySelector("output").textContent = chosen;
+      input.parentElement.querySelector(".ddcl-value").textContent = chosen;
     }
     [...panels.children].forEach((panel, at) => { panel.hidden = at != place; });
   };
@@ -159,17 +191,20 @@ def widgets(fn: Callable, values: dict) -> None:
         raise ImportError("explore: needs ipywidgets in the kernel; install it with: pip install ipywidgets") from None
     from IPython.display import display
 
-    box = ipywidgets.HTML()
-    sliders = {
+    box, states = ipywidgets.HTML(), dice()
+    sliders = {  # of places, as not every value can be a widget's
         name: ipywidgets.SelectionSlider(
-            options=[(text(value), value) for value in each], description=name, continuous_update=False
+            options=[(text(value), place) for place, value in enumerate(each)],
+            value=middle(each),
+            description=name,
+            continuous_update=False,
         )
         for name, each in values.items()
     }
 
     def move(change=None):
         try:
-            box.value = captured(fn, **{name: slider.value for name, slider in sliders.items()})
+            box.value = captured(fn, states, **{name: values[name][slider.value] for name, slider in sliders.items()})
         except Exception as error:  # a front end shows nothing of what fails in a callback
             box.value = f"<pre>{html.escape(f'{type(error).__name__}: {error}')}</pre>"
             if change is None:
