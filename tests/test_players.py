@@ -62,6 +62,17 @@ def opened(browser, player, page_html="<body>{}</body>", **context):
         assert not noise
 
 
+def slider(page, name):
+    return page.get_by_role("slider", name=name, exact=True)
+
+
+def put(page, label, value):
+    """Move a slider to this value, which must be one of its stops."""
+    one = slider(page, label)
+    one.evaluate("(one, value) => { one.put(value); one.oninput(); }", value)
+    assert float(one.get_attribute("aria-valuetext")) == value
+
+
 def call(page, code):
     """Evaluate JavaScript with `player`, the object that a player leaves on its element."""
     return page.evaluate(f"() => {{ const player = document.querySelector('.ddcl-player').player; return {code}; }}")
@@ -121,7 +132,10 @@ def test_it_works_in_a_sandboxed_frame(browser, name):
 
 @pytest.mark.parametrize("name", PLAYERS)
 def test_it_works_as_jupyter_inserts_it(browser, name):
-    """Output is parsed, its scripts are made anew, and then both come into the page; a cell may be run twice."""
+    """Output is parsed, its scripts are made anew, and then both come into the page; a cell may be run twice.
+
+    What is taken out of the page for good goes; what is put back (in windows of a long notebook) lives on.
+    """
     with opened(browser, PLAYERS[name](), "<body><template>{}</template>") as page:
         page.evaluate("""() => {
             for (let run = 0; run < 2; run++) {
@@ -136,6 +150,18 @@ def test_it_works_as_jupyter_inserts_it(browser, name):
             }
         }""")
         assert page.get_by_role("button", name="Step").count() == 2
+        page.evaluate("""() => {
+            document.activeElement.blur();
+            const hosts = [...document.querySelectorAll(".ddcl-player")];
+            window.old = new WeakRef(hosts[0]);
+            hosts[0].parentElement.remove();
+            hosts[1].parentElement.remove();
+            document.body.style.color = "rgb(1, 2, 3)";
+            setTimeout(() => { document.body.append(hosts[1].parentElement); }, 300);
+        }""")
+        page.wait_for_function("document.querySelector('.ddcl-player')?.player.ink == 'rgb(1, 2, 3)'")
+        page.context.new_cdp_session(page).send("HeapProfiler.collectGarbage")
+        assert page.evaluate("!old.deref()")
 
 
 @pytest.mark.parametrize("name", PLAYERS)
@@ -151,51 +177,202 @@ def test_without_scripts_and_on_paper_there_is_a_figure_with_values(browser, nam
         assert page.locator("figure svg").is_visible() and not page.locator("canvas").is_visible()
 
 
+@pytest.mark.parametrize(
+    "fault", ["HTMLCanvasElement.prototype.getContext = () => null", "window.ResizeObserver = undefined"]
+)
+def test_a_player_that_fails_leaves_the_still_figure(browser, fault):
+    with browser.new_context() as tab:
+        page, said = tab.new_page(), []
+        page.on("console", lambda message: said.append((message.type, message.text)))
+        page.set_content(f"<!doctype html><body><script>{fault}</script>{a_bank()._repr_html_()}")
+        assert page.locator("figure svg").is_visible() and page.locator("canvas").count() == 0
+        assert [kind for kind, _ in said] == ["error"] and "Error" in said[0][1]
+
+
+def test_two_players_with_one_caption_share_no_ids():
+    ids = [re.findall(r'\sid="([^"]+)"', player._repr_html_()) for player in (a_bank(0), a_bank(1))]
+    assert all(ids) and not set(ids[0]) & set(ids[1])
+
+
 @pytest.mark.parametrize("name", PLAYERS)
 def test_every_control_has_a_name_and_a_size_for_fingers(browser, name):
-    with opened(browser, PLAYERS[name](), viewport={"width": 390, "height": 800}, has_touch=True) as page:
+    """On the narrowest screen, on which nothing that is written on the canvas may be cut, either."""
+    watch = """<script>
+        const usual = CanvasRenderingContext2D.prototype.fillText;
+        window.cut = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {{
+            const wide = this.measureText(text).width, side = {{left: 0, center: .5, right: 1}}[this.textAlign];
+            const left = x - wide * side;
+            const upright = this.getTransform().b == 0;
+            if (upright && (left < -.5 || left + wide > this.canvas.clientWidth + .5)) cut.push(text);
+            usual.call(this, text, x, y);
+        }};
+    </script>"""
+    narrow = {"viewport": {"width": 320, "height": 800}, "has_touch": True}
+    with opened(
+        browser, PLAYERS[name](), f"<body style='font-family: sans-serif; margin: 12px'>{watch}{{}}", **narrow
+    ) as page:
         controls = page.evaluate("""() => [...document.querySelector('.ddcl-player').shadowRoot
             .querySelectorAll('button, input, select')].map(one => [
                 (one.labels?.[0]?.innerText ?? one.innerText).trim(),
                 (one.labels?.[0] ?? one).getBoundingClientRect().height])""")
         assert len(controls) >= 4 and all(text and height >= 24 for text, height in controls)
         assert len({text for text, _ in controls}) == len(controls)
+        page.wait_for_function("document.querySelector('.ddcl-player').player.ink")
         assert page.locator("canvas").get_attribute("aria-label")
-        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth") and page.evaluate("cut") == []
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_it_speaks_when_something_changed_and_leaves_keys_to_their_control(browser, name):
+    with opened(browser, PLAYERS[name]()) as page:
+        page.wait_for_function("document.querySelector('.ddcl-player').player.ink")
+        inside = page.locator(".live")
+        assert inside.locator("output").count() == 1 and inside.locator("[aria-pressed]").count() == 0
+        assert inside.locator(".value:not([aria-hidden=true])").count() == 0 and inside.locator(".value").count() >= 2
+        assert page.locator("canvas").get_attribute("role") == "application"
+        assert page.locator(".ddcl-player").get_attribute("data-lm-suppress-shortcuts") == "true"
+        live = page.locator(".status")
+        assert live.get_attribute("aria-live") == "polite"
+        changes = live.evaluate("""async (one) => {
+            let changes = 0;
+            new MutationObserver((all) => { changes += all.length; }).observe(one, {childList: true});
+            const { player } = document.querySelector(".ddcl-player");
+            const wait = () => new Promise((done) => setTimeout(done, 60));
+            player.draw();
+            await wait();
+            const before = changes;
+            player.step();
+            player.draw();
+            await wait();
+            return [before, changes];
+        }""")
+        assert changes == [0, 1]
+        page.get_by_role("button", name="Run").click()
+        assert live.get_attribute("aria-live") == "off"
 
 
 @pytest.mark.parametrize("name", PLAYERS)
 def test_it_takes_the_pages_colours_and_follows_them(browser, name):
-    style = "body {{ color: #111 }} [data-theme=dark] body {{ color: #eee }}"
-    page_html = f"<style>{style}</style><body>{{}}</body>"
-    with opened(browser, PLAYERS[name](), page_html) as page:
-        page.wait_for_function("document.querySelector('.ddcl-player').player.ink == 'rgb(17, 17, 17)'")
+    """Wherever the page marks its theme, also if its colours fade; on paper, black on white."""
+    style = """body {{ color: #111 }} [data-theme=dark] body {{ color: #eee }}
+        body[data-jp-theme-light=false] {{ color: #ccc }}
+        body[data-vscode-theme-kind=vscode-dark], body[data-vscode-theme-kind=vscode-dark] .ddcl-player {{
+            color: #ddd; transition: color .3s }}"""
+    ink = "document.querySelector('.ddcl-player').player.ink == 'rgb({0}, {0}, {0})'"
+    with opened(browser, PLAYERS[name](), f"<style>{style}</style><body>{{}}</body>") as page:
+        page.wait_for_function(ink.format(17))
         page.evaluate("document.documentElement.dataset.theme = 'dark'")
-        page.wait_for_function("document.querySelector('.ddcl-player').player.ink == 'rgb(238, 238, 238)'")
+        page.wait_for_function(ink.format(238))
+        page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+        page.wait_for_function(ink.format(204), timeout=5000)
+        page.evaluate("document.body.dataset.vscodeThemeKind = 'vscode-dark'")
+        page.wait_for_function(ink.format(221))
+        page.emulate_media(media="print")
+        assert page.locator("figure svg").evaluate("one => getComputedStyle(one).color") == "rgb(0, 0, 0)"
 
 
 @pytest.mark.parametrize("name", PLAYERS)
 def test_reduced_motion_gets_few_pictures_of_the_same_flow(browser, name):
+    """Twice a second, also while keys ask for more."""
     with opened(browser, PLAYERS[name](), reduced_motion="reduce") as page:
         page.get_by_role("button", name="Run").click()
-        page.wait_for_timeout(700)
-        assert 1 <= call(page, "player.frames") <= 3
+        page.locator("canvas").focus()
+        for _ in range(8):
+            page.keyboard.press("ArrowRight")
+            page.wait_for_timeout(100)
+        page.wait_for_timeout(400)
+        assert 1 <= call(page, "player.frames") <= 4
+
+
+def drag(page, across, down, start=(200, 150), button="left", end=True):
+    """From a place on the canvas; the pointer goes up only at an end."""
+    box = page.locator("canvas").bounding_box()
+    x, y = box["x"] + start[0], box["y"] + start[1]
+    page.mouse.move(x, y)
+    page.mouse.down(button=button)
+    page.mouse.move(x + across, y + down, steps=3)
+    if end:
+        page.mouse.up(button=button)
 
 
 def test_the_sphere_turns_by_keyboard_and_by_dragging(browser):
-    with opened(browser, a_sphere()) as page:
-        canvas = page.locator("canvas")
+    """In browsers without movementX, too; not if the drag began elsewhere, and not by the right button."""
+    old = "<body style='margin:40px'><script>delete MouseEvent.prototype.movementX</script>{}"
+    with opened(browser, a_sphere(), old) as page:
         views = [call(page, "[...player.state.view]")]
-        canvas.focus()
+        page.locator("canvas").focus()
         page.keyboard.press("ArrowLeft")
         views.append(call(page, "[...player.state.view]"))
-        box = canvas.bounding_box()
-        page.mouse.move(box["x"] + 200, box["y"] + 150)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 260, box["y"] + 150, steps=4)
-        page.mouse.up()
+        drag(page, 60, 0)
         views.append(call(page, "[...player.state.view]"))
-    assert views[0] != views[1] != views[2]
+        drag(page, 60, 40, button="right")
+        drag(page, 300, 40, start=(-30, 100))
+        views.append(call(page, "[...player.state.view]"))
+    assert views[0] != views[1]
+    assert views[2] == pytest.approx([views[1][0] - 0.5, views[1][1]])
+    assert views[3] == views[2]
+
+
+def test_the_sphere_goes_on_from_where_it_is_and_starts_again_at_its_start(browser):
+    """Whatever beta and kernel were in between; numbers off the sliders' grids can be come back to."""
+    labels = ring(5).repeat_interleave(10)
+    path = dl.integrate(dl.Rotary(1.2, [1.0]), uniform(50, 3), labels, time=200.0, states=2)
+    player = Sphere(path._replace(times=10 * path.times), "rotary", 1.2, "Do the tokens meet?")
+    assert "time 2000," in player._repr_html_()
+    with opened(browser, player) as page:
+
+        def press(name):
+            page.get_by_role("button", name=name).click()
+            return call(page, "[[...player.state.x], player.state.time]")
+
+        texts = [slider(page, name).get_attribute("aria-valuetext") for name in ("beta", "tokens n")]
+        assert texts == ["1.2", "50"]
+        start, _ = press("Start again")
+        for _ in range(3):
+            moved, time = press("Step")
+        assert moved != start and time > 0
+        page.get_by_role("combobox", name="kernel").select_option("rotary-qk")
+        assert call(page, "[[...player.state.x], player.state.time]") == [moved, 0]
+        put(page, "beta", 6)
+        assert call(page, "[[...player.state.x], player.state.time]") == [moved, 0]
+        assert press("Start again") == [start, 0]
+        other, _ = press("New start")
+        assert other != start and press("Step")[0] != other and press("Start again") == [other, 0]
+        put(page, "tokens n", 16)
+        assert call(page, "[...player.state.labels]") == pytest.approx(labels.unique().tolist() * 3 + [0])
+        put(page, "tokens n", 50)
+        put(page, "beta", 1.2)
+        assert call(page, "[[...player.state.x], player.state.beta]") == [start, 1.2]
+        call(page, "(player.state.time = 5986.4, player.advance(0), player.step(), player.draw())")
+        page.wait_for_function(
+            "s => document.querySelector('.ddcl-player').shadowRoot.textContent.includes(s)", arg="time 598"
+        )
+
+
+def number_of_colours(page):
+    """On the canvas, where it is opaque."""
+    code = """(() => {
+        const { width, height } = player.canvas, found = new Set();
+        const pen = new OffscreenCanvas(width, height).getContext("2d");
+        pen.drawImage(player.canvas, 0, 0);
+        const { data } = pen.getImageData(0, 0, width, height);
+        for (let i = 0; i < data.length; i += 4) if (data[i + 3] == 255) found.add(String(data.slice(i, i + 3)));
+        return found.size;
+    })()"""
+    return call(page, code)
+
+
+def test_the_sphere_says_nothing_of_labels_where_there_are_none(browser):
+    path = dl.integrate(LIBRARY["usa"], uniform(24, 3), time=2.0, states=3)
+    with opened(browser, Sphere(path, "usa", BETA, "A caption.")) as page:
+        page.wait_for_function("document.querySelector('.ddcl-player').player.ink")
+        assert "label" not in page.locator(".help").inner_text()
+        few = number_of_colours(page)
+        page.get_by_role("combobox", name="kernel").select_option("toeplitz")
+        page.wait_for_timeout(60)
+        assert "Colours are labels." in page.locator(".help").inner_text()
+        assert number_of_colours(page) > few + 4  # the filled ones
 
 
 @pytest.mark.parametrize(
@@ -298,7 +475,7 @@ def test_a_bank_comes_to_rest_and_opens_below_its_critical_temperature(browser):
         with opened(browser, a_bank(held=held, critical=critical, k=3)) as page:
             spreads = {}
             for ratio in (0.9, 1.1):
-                page.get_by_label("T / T_c").fill(str(ratio))
+                put(page, "T / T_c", ratio)
                 page.get_by_role("button", name="Collapse").click()
                 assert call(page, "player.spread()") < 0.01 and call(page, "player.distinct()") == 1
                 spreads[ratio] = call(
@@ -309,9 +486,14 @@ def test_a_bank_comes_to_rest_and_opens_below_its_critical_temperature(browser):
 
 
 def test_a_bank_of_one_or_on_one_point_has_values_and_no_rates(browser):
-    for bank in (torch.zeros(1, 2), torch.ones(3, 2)):
+    thirds, tenths = (
+        torch.tensor([[1 / 3, 0.7]] * 7, dtype=torch.float64),
+        torch.tensor([[0.1, 0.7]] * 3, dtype=torch.float64),
+    )
+    for bank in (torch.zeros(1, 2), torch.ones(3, 2), thirds, tenths):  # the last two have a size by rounding
         player = Prototypes(four_blobs(8), bank, 0.5, "One point.")
         with opened(browser, player) as page:
+            page.wait_for_function("document.querySelector('.ddcl-player').player.ink")
             words = page.locator(".status").inner_text()
         fig, alt = player.picture()
         plt.close(fig)
@@ -322,26 +504,21 @@ def test_a_bank_of_one_or_on_one_point_has_values_and_no_rates(browser):
 def test_a_bank_is_dragged_by_mouse_and_moved_by_keys(browser):
     with opened(browser, a_bank()) as page:
         canvas = page.locator("canvas")
-        box = canvas.bounding_box()
         start = call(page, "[player.state.tokens, player.state.bank, player.cloud().critical]")
 
-        def drag(kind, index, across, up):
-            x, y = call(page, f"player.there(player.state.{kind}[{index}])")
-            page.mouse.move(box["x"] + x, box["y"] + y)
-            page.mouse.down()
-            page.mouse.move(box["x"] + x + across, box["y"] + y - up, steps=3)
-            page.mouse.up()
+        def dragged(kind, index, across, up):
+            drag(page, across, -up, call(page, f"player.there(player.state.{kind}[{index}])"))
             return call(page, "[player.state.tokens, player.state.bank, player.cloud().critical]")
 
-        tokens, bank, critical = drag("bank", 2, 60, 30)
+        tokens, bank, critical = dragged("bank", 2, 60, 30)
         assert tokens == start[0] and [a != b for a, b in zip(bank, start[1])] == [False, False, True, False]
         assert bank[2][0] - start[1][2][0] == pytest.approx(2 * (bank[2][1] - start[1][2][1]))
         page.get_by_label("dragging moves").select_option("one")
         far = max(range(60), key=lambda n: start[0][n][0])
-        tokens, bank, critical = drag("tokens", far, 40, 0)
+        tokens, bank, critical = dragged("tokens", far, 40, 0)
         assert sum(a != b for a, b in zip(tokens, start[0])) == 1 and critical > start[2]
         page.get_by_label("dragging moves").select_option("all")
-        tokens, _, shifted = drag("tokens", far, -30, 10)
+        tokens, _, shifted = dragged("tokens", far, -30, 10)
         assert all(a != b for a, b in zip(tokens, start[0])) and shifted == pytest.approx(critical)
         canvas.focus()
         page.keyboard.press("2")
@@ -356,11 +533,58 @@ def test_a_bank_is_dragged_by_mouse_and_moved_by_keys(browser):
         assert call(page, "player.state.tokens[0][0]") < tokens[0][0]
         page.keyboard.press("Escape")
         assert call(page, "player.state.chosen") is None
-        page.get_by_label("prototypes K").fill("12")
+        put(page, "prototypes K", 12)
         assert len(call(page, "player.state.bank")) == 12
         page.get_by_role("button", name="Start again").click()
         assert call(page, "[player.state.tokens, player.state.bank, player.cloud().critical]") == start
-        assert page.get_by_label("prototypes K").input_value() == "4"
+        assert slider(page, "prototypes K").get_attribute("aria-valuetext") == "4"
+
+
+def test_a_drag_of_a_bank_may_end_in_the_middle(browser):
+    """By Escape, by fewer prototypes, by a new start: the pointer goes on, and nothing follows it, or fails."""
+    with opened(browser, a_bank()) as page:
+        page.wait_for_function("document.querySelector('.ddcl-player').player.ink")
+        for way in ("Escape", "fewer", "Start again", "none"):
+            at = call(page, "player.there(player.state.bank[3])")
+            drag(page, 30, 20, at, end=False)
+            assert call(page, "player.state.chosen.index") == 3
+            if way == "Escape":
+                page.keyboard.press("Escape")
+            elif way == "fewer":
+                put(page, "prototypes K", 2)
+            elif way == "Start again":
+                page.get_by_role("button", name="Start again").evaluate("one => one.click()")
+            before = call(page, "player.state.bank")
+            page.mouse.move(400, 90, steps=3)
+            page.mouse.up()
+            assert (call(page, "player.state.bank") == before) == (way != "none")
+            assert call(page, "player.step() && player.state.bank") != before
+            page.get_by_role("button", name="Start again").click()
+        before = call(page, "player.state.bank")
+        drag(page, 30, 20, call(page, "player.there(player.state.bank[3])"), button="right")
+        assert call(page, "player.state.bank") == before and call(page, "player.state.chosen") is None
+
+
+def test_a_bank_says_what_is_descended_and_a_rate_of_zero(browser):
+    written = """<body><script>
+        window.written = [];
+        const usual = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {{
+            written.push(text);
+            usual.call(this, text, ...place);
+        }};
+    </script>{}"""
+    with opened(browser, a_bank(held=True), written) as page:
+        assert call(page, "player.ink") is not None
+        page.wait_for_function("written.some((text) => text.startsWith('closes at '))")
+        assert "free energy" in page.locator(".help").inner_text()
+        page.get_by_role("checkbox", name="q held fixed").uncheck()
+        call(
+            page, "(player.state.bank = [[0, 0], [1e4, 0]], written.length = 0, player.draw())"
+        )  # V is 0: all read one
+        page.wait_for_function("written.includes('rate 0.000')")
+        assert "free energy" not in page.locator(".help").inner_text()
+        assert not page.evaluate("written.some((text) => text.endsWith('s at 0.000'))")
 
 
 def test_a_finger_drags_a_point_and_otherwise_scrolls(browser):
@@ -434,19 +658,19 @@ def test_the_transition_draws_the_recorded_banks_at_every_moment(browser):
 
 def test_the_transition_plays_to_its_end_and_steps_from_moment_to_moment(browser):
     with opened(browser, a_transition()) as page:
-        slider = page.get_by_label("moment")
+        moment = slider(page, "moment")
         page.get_by_role("button", name="Run").click()
         page.wait_for_function("!document.querySelector('.ddcl-player').player.running()")
-        assert call(page, "player.state.moment") == len(a_recording().steps) - 1 == float(slider.input_value())
-        assert slider.get_attribute("aria-valuetext") == "step 60"
+        assert call(page, "player.state.moment") == len(a_recording().steps) - 1 == float(moment.input_value())
+        assert moment.get_attribute("aria-valuetext") == "step 60"
         page.get_by_role("button", name="Run").click()  # and once more, from the start
         assert call(page, "player.running() && player.state.moment < 1")
-        slider.fill("2")
+        moment.fill("2")
         assert call(page, "[player.running(), player.state.moment]") == [False, 2]
         page.get_by_role("button", name="Step").click()
         assert call(page, "player.state.moment") == 3
         page.get_by_role("button", name="Start again").click()
-        assert call(page, "player.state.moment") == 0 and slider.get_attribute("aria-valuetext") == "step 0"
+        assert call(page, "player.state.moment") == 0 and moment.get_attribute("aria-valuetext") == "step 0"
 
 
 def test_the_transition_reads_out_the_temperature_that_keys_or_fingers_choose(browser):
@@ -460,7 +684,31 @@ def test_the_transition_reads_out_the_temperature_that_keys_or_fingers_choose(br
         canvas.tap(position={"x": 100, "y": 100})
         page.wait_for_timeout(50)
         assert 0 < call(page, "player.ratios[player.state.at]") < 0.5
-        assert canvas.evaluate("one => getComputedStyle(one).touchAction") == "pan-y"
+        assert canvas.evaluate("one => getComputedStyle(one).touchAction") == "pan-y pinch-zoom"
+        box, at = canvas.bounding_box(), call(page, "player.state.at")
+        page.mouse.move(box["x"] + 100, box["y"] + box["height"] + 200)
+        page.mouse.down()  # elsewhere
+        page.mouse.move(box["x"] + 250, box["y"] + 150, steps=3)
+        assert call(page, "player.state.at") == at
+        page.mouse.up()
+        drag(page, 50, 0, (150, 150))
+        assert call(page, "player.state.at") > at
+        control = slider(page, "temperature")
+        assert float(control.input_value()) == call(page, "player.state.at")
+        control.fill("0")
+        assert call(page, "player.state.at") == 0 and control.get_attribute("aria-valuetext") == "0.05 T_c"
+
+
+def test_prototypes_that_read_alike_are_read_out_once(browser):
+    record = a_recording()
+    places = torch.tensor([-0.0062, -0.0004, 0.0048, 0.0099])  # token sd
+    lead = torch.tensor([1.0, 0.0])
+    tokens = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    banks = {"one": (places[:, None] * lead).expand(2, len(record.ratios), 4, 2)}
+    player = Transition([0, 1], record.ratios, banks, tokens, {"one": 1.0}, "A caption.")
+    with opened(browser, player) as page:
+        page.wait_for_function("document.querySelector('.ddcl-player').player.ink")
+        assert page.locator(".status").inner_text().endswith("prototypes at -0.01, 0.00, 0.01")
 
 
 def test_a_recording_is_small_and_begins_next_to_collapse():

@@ -9,6 +9,7 @@ from importlib.resources import files
 import matplotlib.pyplot as plt
 import numpy as np
 
+from ..explore import own_ids
 from ..show import figure_html
 
 
@@ -18,7 +19,7 @@ class Player:
     A player defines `name` (of its script and of the function in it), `data()` (what the script is given, as JSON) and
     `picture()` -> (fig, alt), the figure for readers without scripts and for print, alt being a sentence with the
     measured values. As the last expression of a cell it shows itself. The script is self-contained, asks nobody for
-    anything, and works in a sandboxed frame.
+    anything, and works in a sandboxed frame; where it fails, the static figure stays and the console has the error.
     """
 
     name: str
@@ -40,14 +41,23 @@ class Player:
         plt.close(fig)
         data = json.dumps(self.data(), allow_nan=False).replace("<", "\\u003c")
         mark = hashlib.sha256((self.name + data + self.caption).encode()).hexdigest()[:12]
+        still = own_ids(still, f"p{mark}-")
+        call = CALL.replace("MARK", mark).replace("NAME", self.name).replace("DATA", data)
         return (
             f'<div class="ddcl-player" data-player="{mark}">{still}<p>{html.escape(alt)}</p></div>'
-            f"<script>(() => {{\n{script(self.name)}\nfor (const host of document.querySelectorAll"
-            f"('[data-player=\"{mark}\"]')) if (!host.player) host.player = {self.name}(host, {data});\n}})()</script>"
+            f"<script>(() => {{\n{script(self.name)}\n{call}\n}})()</script>"
         )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.caption!r})"
+
+
+CALL = """for (const host of document.querySelectorAll('[data-player="MARK"]')) if (!host.player) try {
+  host.player = NAME(host, DATA);
+} catch (error) {
+  host.shadowRoot?.replaceChildren(document.createElement("slot"));
+  console.error(error);
+}"""
 
 
 @functools.cache

@@ -1,19 +1,18 @@
 // A bank of prototypes p_k reads tokens z_n in the plane: the loss of ddcl_lite.prototypes, its two parts, their forces, their steps.
-function prototypes(host, data) {
-  const TERMS = ["V", "L_OLS", "L_q"]; // in the order of the colours
-  const RATE = 0.5; // P <- P + RATE * force
-  const COINCIDE = 0.02, NEAR = 0.5, NUDGE = 0.05; // token sd: one prototype or two; what moves along; one press of a key
-  const DRAGS = { one: "one token", near: "tokens near it", all: "all tokens" };
-  const s = { ratio: data.ratio, held: data.held, term: data.term, arrows: "all", drags: "near", chosen: null };
-  let trail = [], grip = null, scale = 1; // banks passed through; what a finger holds; pixels for one unit of distance
+const TERMS = ["V", "L_OLS", "L_q"]; // in the order of the colours
 
-  // The plane.
-  const minus = (a, b) => [a[0] - b[0], a[1] - b[1]];
-  const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
-  const square = (a) => dot(a, a);
-  const copy = (points) => points.map((point) => [...point]);
-  const mean = (points) => [0, 1].map((axis) => points.reduce((sum, point) => sum + point[axis] / points.length, 0));
-  const weighted = (weights, values) => weights.reduce((sum, weight, k) => sum + weight * values[k], 0);
+// The plane.
+const minus = (a, b) => [a[0] - b[0], a[1] - b[1]];
+const dot = (a, b) => a[0] * b[0] + a[1] * b[1];
+const square = (a) => dot(a, a);
+const copy = (points) => points.map((point) => [...point]);
+const mean = (points) => [0, 1].map((axis) => points.reduce((sum, point) => sum + point[axis] / points.length, 0));
+const weighted = (weights, values) => weights.reduce((sum, weight, k) => sum + weight * values[k], 0);
+
+/** The bank of s = {tokens, bank, ratio, held, term}, T_c being `units` largest eigenvalues of the tokens' covariance. */
+function descent(s, units) {
+  const RATE = 0.5; // P <- P + RATE * force
+  const COINCIDE = 0.02; // token sd: one prototype or two
 
   // The tokens' covariance C = (1/N) sum_n y_n y_n^T, y_n = z_n - mean: its trace, and its largest eigenvalue.
   function cloud() {
@@ -25,7 +24,7 @@ function prototypes(host, data) {
       c += (y * y) / n;
     }
     const largest = (a + c) / 2 + Math.hypot((a - c) / 2, b);
-    return { centre, variance: a + c, sd: Math.sqrt(a + c) || 1e-12, critical: data.critical * largest };
+    return { centre, variance: a + c, sd: Math.sqrt(a + c) || 1e-12, critical: units * largest };
   }
 
   // d_nk = |z_n - p_k|^2, q_nk = softmax_k(-d_nk / T), mu_n = sum_k q_nk p_k. Minus the gradient of a term, at p_k, is
@@ -61,21 +60,16 @@ function prototypes(host, data) {
     return { loss, force };
   }
 
-  /** The term's step: P <- P + rate * force; the one that a finger holds stays. Returns the longest move. */
-  function advance(rate = RATE) {
-    const force = read().force[s.term], kept = grip && s.chosen.kind == "prototype" ? s.chosen.index : -1;
+  /** The term's step: P <- P + RATE * force; the one that a finger holds, number `kept`, stays. Returns the longest move. */
+  function advance(kept) {
+    const force = read().force[s.term];
     let longest = 0;
     s.bank = s.bank.map((p, k) => {
-      const [x, y] = force[k].map((f) => (k == kept ? 0 : rate * f));
+      const [x, y] = force[k].map((f) => (k == kept ? 0 : RATE * f));
       longest = Math.max(longest, Math.hypot(x, y));
       return [p[0] + x, p[1] + y];
     });
     return longest;
-  }
-  function step() {
-    trail.push(s.bank);
-    if (trail.length > 600) trail = trail.filter((_, i) => i % 2 == 0);
-    return advance() >= 1e-9 * cloud().sd || grip != null; // else at rest
   }
 
   // What the bank looks like: its size, and how many of it are apart (a chain of short steps joins).
@@ -91,37 +85,48 @@ function prototypes(host, data) {
     }));
     return new Set(group).size;
   }
-  /** d log(spread) / dt under each force: above 0 apart, below 0 together. */
+  /** d log(spread) / dt under each force: above 0 apart, below 0 together; NaN where the bank is one point, to rounding. */
   function rates(force) {
     const centre = mean(s.bank), open = s.bank.map((p) => minus(p, centre));
     const size = open.reduce((sum, one) => sum + square(one), 0);
-    return Object.fromEntries(TERMS.map((term) => [term, open.reduce((sum, one, k) => sum + dot(one, force[term][k]), 0) / size]));
+    const rounding = 1e-12 * Math.max(cloud().sd, ...s.bank.flat().map(Math.abs));
+    const point = Math.sqrt(size / s.bank.length) <= rounding;
+    const along = (term) => open.reduce((sum, one, k) => sum + dot(one, force[term][k]), 0);
+    return Object.fromEntries(TERMS.map((term) => [term, point ? NaN : along(term) / size]));
+  }
+  return { cloud, read, advance, spread, distinct, rates };
+}
+
+function prototypes(host, data) {
+  const NEAR = 0.5, NUDGE = 0.05; // token sd: what moves along; one press of a key
+  const DRAGS = { one: "one token", near: "tokens near it", all: "all tokens" };
+  const s = { ratio: data.ratio, held: data.held, term: data.term, arrows: "all", drags: "near", chosen: null };
+  const { cloud, read, advance, spread, distinct, rates } = descent(s, data.critical);
+  let trail = [], grip = null, scale = 1; // banks passed through; where a finger holds what is chosen; pixels for one unit of distance
+
+  function step() {
+    trail.push(s.bank);
+    if (trail.length > 600) trail = trail.filter((_, i) => i % 2 == 0);
+    const kept = grip && s.chosen.kind == "prototype" ? s.chosen.index : -1;
+    return advance(kept) >= 1e-9 * cloud().sd || grip != null; // else at rest
   }
 
   // Starts.
-  let seed = 1;
-  function noise() { // two standard normal numbers, from a seeded generator
-    const uniform = () => {
-      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
-      return (seed + 0.5) / 4294967296;
-    };
-    const r = Math.sqrt(-2 * Math.log(uniform())), angle = 2 * Math.PI * uniform();
-    return [r * Math.cos(angle), r * Math.sin(angle)];
+  const random = generator(1);
+  function near(size) { // normal, about the tokens' mean
+    const { centre, sd } = cloud(), r = Math.sqrt(-2 * Math.log(1 - random())), angle = 2 * Math.PI * random();
+    return [centre[0] + size * sd * r * Math.cos(angle), centre[1] + size * sd * r * Math.sin(angle)];
   }
-  function near(size) {
-    const { centre, sd } = cloud();
-    return noise().map((x, axis) => centre[axis] + size * sd * x);
-  }
-  function begin() {
+  function restart() {
+    letGo();
     s.tokens = copy(data.tokens);
     s.bank = copy(data.prototypes);
-    s.chosen = null;
     trail = [];
   }
   function resize(count) {
+    if (s.chosen?.kind == "prototype" && s.chosen.index >= count) letGo();
     s.bank = s.bank.slice(0, count);
     while (s.bank.length < count) s.bank.push(near(0.1));
-    if (s.chosen?.kind == "prototype" && s.chosen.index >= count) s.chosen = null;
     trail = [];
   }
   function collapse() {
@@ -130,6 +135,10 @@ function prototypes(host, data) {
   }
 
   // Choosing and moving, by finger, mouse or key. `along`: the points that move, as they were chosen.
+  function letGo() {
+    player.release();
+    s.chosen = null;
+  }
   function choose(kind, index) {
     const points = kind == "token" ? s.tokens : s.bank, reach = s.drags == "near" ? NEAR * cloud().sd : 0;
     const joins = (point, i) => i == index || (kind == "token" &&
@@ -217,7 +226,7 @@ function prototypes(host, data) {
     const now = read(), { critical, sd, variance } = cloud(), rate = rates(now.force);
     lay(width, height - BELOW);
     scene(pen, now.force);
-    pen.fillStyle = pen.strokeStyle = self.ink;
+    pen.fillStyle = pen.strokeStyle = player.ink;
     pen.lineWidth = 1;
     const top = height - BELOW, unit = scale * sd;
     line(pen, [[1, top + 9], [1, top + 17], [1, top + 13], [1 + unit, top + 13], [1 + unit, top + 9], [1 + unit, top + 17]]);
@@ -226,7 +235,7 @@ function prototypes(host, data) {
     bars(pen, top + 82, now.loss, variance);
     const part = (term) => fixed(now.loss[term] / variance);
     const apart = `${distinct()} of ${s.bank.length}`;
-    pen.fillStyle = self.ink;
+    pen.fillStyle = player.ink;
     write(pen, `spread of the bank ${fixed(spread())} token sd, ${apart} distinct`, 0, top + 160);
     return `T = ${s.ratio.toFixed(2)} T_c, T_c = ${data.critical} lambda_max = ${critical.toPrecision(4)}; ` +
       `q ${s.held ? "held fixed" : "attached"}. Loss L_q ${part("L_q")} = L_OLS ${part("L_OLS")} + V ${part("V")} token variances. ` +
@@ -240,7 +249,7 @@ function prototypes(host, data) {
   }
   function scene(pen, force) {
     pen.save();
-    pen.strokeStyle = self.ink;
+    pen.strokeStyle = player.ink;
     pen.lineWidth = 0.8;
     pen.strokeRect(0.5, 0.5, size.width - 1, size.height - 1);
     pen.beginPath();
@@ -258,7 +267,7 @@ function prototypes(host, data) {
     const longest = Math.max(0, ...shown.flatMap((term) => force[term].map((f) => Math.hypot(...f))));
     const stretch = Math.min(2 * scale, (0.3 * size.height) / (longest || 1)); // pixels for one unit of force
     for (const term of shown) s.bank.forEach((p, k) => arrow(pen, there(p), [stretch * force[term][k][0], -stretch * force[term][k][1]], term));
-    pen.fillStyle = pen.strokeStyle = self.ink;
+    pen.fillStyle = pen.strokeStyle = player.ink;
     s.bank.forEach((p) => disc(pen, there(p), 4.5));
     pen.lineWidth = 1.5;
     if (s.chosen) {
@@ -272,26 +281,28 @@ function prototypes(host, data) {
     TERMS.forEach((term, at) => {
       const x = (at * size.width) / 3;
       arrow(pen, [x, top], [26, 0], term);
-      pen.fillStyle = self.ink;
+      pen.fillStyle = player.ink;
       write(pen, `\u2212\u2207${term}`, x + 32, top + 4);
-      const speed = Math.abs(rate[term]).toFixed(3);
-      write(pen, isNaN(rate[term]) ? "no size, no rate" : `${rate[term] < 0 ? "closes" : "opens"} at ${speed}`, x, top + 22);
+      const speed = Math.abs(rate[term]).toFixed(3), does = speed == 0 ? "rate" : rate[term] < 0 ? "closes at" : "opens at";
+      write(pen, isNaN(rate[term]) ? "no size, no rate" : `${does} ${speed}`, x, top + 22);
     });
   }
   function bars(pen, top, loss, variance) {
     const parts = { L_OLS: loss.L_OLS / variance, V: loss.V / variance }, total = loss.L_q / variance;
     const unit = size.width / Math.max(1.25, 1.05 * total);
-    pen.fillStyle = self.ink;
+    pen.fillStyle = player.ink;
     let x = write(pen, `L_q ${total.toFixed(3)} =`, 0, top + 10), left = 0;
     for (const [term, value] of Object.entries(parts)) {
       pen.fillStyle = data.colours[TERMS.indexOf(term)];
       pen.fillRect(x + 6, top, 10, 10);
       pen.fillRect(left, top + 18, unit * value, 16);
-      pen.fillStyle = self.ink;
-      x = write(pen, `${term} ${value.toFixed(3)}${term == "V" ? " token variances" : " +"}`, x + 20, top + 10);
+      pen.fillStyle = player.ink;
+      x = write(pen, `${term} ${value.toFixed(3)}${term == "V" ? "" : " +"}`, x + 20, top + 10);
       left += unit * value;
     }
-    pen.strokeStyle = self.ink;
+    const words = " token variances"; // where they fit
+    if (x + pen.measureText(words).width <= size.width) write(pen, words, x, top + 10);
+    pen.strokeStyle = player.ink;
     pen.lineWidth = 1.2;
     line(pen, [[unit, top + 15], [unit, top + 40]]);
     pen.textAlign = "center";
@@ -300,24 +311,7 @@ function prototypes(host, data) {
 
   const arrows = { all: "all", ...Object.fromEntries(TERMS.map((term) => [term, `\u2212\u2207${term}`])), none: "none" };
   const digits = Object.fromEntries([1, 2, 3, 4, 5, 6, 7, 8, 9].map((k) => [k, () => k <= s.bank.length && choose("prototype", k - 1)]));
-  begin();
-  const self = stage(host, {
-    label: "Tokens and prototypes",
-    help: "Drag prototypes (large) and tokens (small); the cross is the tokens' mean. Below it, how fast each force alone would open or close the bank. By keyboard, on the picture: " +
-      "1 to 9 choose a prototype, n and p the next and the previous one, t and T a token; the arrow keys move it; Escape lets go.",
-    height: (width) => Math.min(0.72 * width, 420) + BELOW,
-    paint,
-    step,
-    keys: {
-      ArrowLeft: () => press(-1, 0), ArrowRight: () => press(1, 0), ArrowUp: () => press(0, 1), ArrowDown: () => press(0, -1),
-      n: () => cycle("prototype", 1), p: () => cycle("prototype", -1), t: () => cycle("token", 1), T: () => cycle("token", -1),
-      Escape: () => { s.chosen = null; }, ...digits,
-    },
-  });
-
-  // Fingers reach farther than a mouse; a finger that meets nothing scrolls the page.
-  const canvas = self.canvas, REACH = { touch: 22, mouse: 12 };
-  const at = ({ clientX, clientY }) => minus([clientX, clientY], [canvas.getBoundingClientRect().left, canvas.getBoundingClientRect().top]);
+  const REACH = { touch: 22, mouse: 12 }; // fingers reach farther than a mouse
   function find(place, reach) {
     for (const [kind, points] of [["prototype", s.bank], ["token", s.tokens]]) {
       const far = points.map((point) => square(minus(there(point), place))), least = Math.min(...far);
@@ -325,49 +319,54 @@ function prototypes(host, data) {
     }
     return null;
   }
-  canvas.addEventListener("touchstart", (event) => {
-    if (event.touches.length == 1 && find(at(event.touches[0]), REACH.touch)) event.preventDefault();
-  }, { passive: false });
-  canvas.onpointerdown = (event) => {
-    if (grip) return;
-    const place = at(event), found = find(place, REACH[event.pointerType] ?? REACH.mouse);
-    s.chosen = null;
-    if (found) {
+  const drag = {
+    down(place, pointer) {
+      const found = find(place, REACH[pointer] ?? REACH.mouse);
+      s.chosen = null;
+      if (!found) return false;
       choose(...found);
-      grip = { id: event.pointerId, place };
-      canvas.setPointerCapture(event.pointerId);
-      canvas.style.cursor = "grabbing";
-    }
-    self.draw();
-  };
-  canvas.onpointermove = (event) => {
-    if (!grip) {
-      canvas.style.cursor = find(at(event), REACH.mouse) ? "grab" : "";
-    } else if (event.pointerId == grip.id) {
-      const place = at(event).map((x, axis) => Math.max(8, Math.min([size.width, size.height][axis] - 8, x)));
-      const [across, down] = minus(place, grip.place);
+      grip = place;
+    },
+    move(place) { // not beyond the picture
+      const kept = [size.width, size.height].map((most, axis) => Math.max(8, Math.min(most - 8, place[axis])));
+      const [across, down] = minus(kept, grip);
       move(across / scale, -down / scale);
-      grip.place = place;
-      self.draw();
-    }
+      grip = kept;
+    },
+    up() { grip = null; },
+    cursor: (place, held) => (held ? "grabbing" : find(place, REACH.mouse) ? "grab" : ""),
   };
-  canvas.onpointerup = canvas.onpointercancel = (event) => {
-    if (event.pointerId != grip?.id) return;
-    grip = null;
-    canvas.style.cursor = "";
-    self.draw();
-  };
+  const player = stage(host, {
+    label: "Tokens and prototypes",
+    help: () => "Drag prototypes (large) and tokens (small); the cross is the tokens' mean. Below it, how fast each force alone would open or close the bank. " +
+      (s.held ? "With q held fixed, descending L_q lowers the free energy; L_q itself may rise a little. " : "") +
+      "By keyboard, on the picture: 1 to 9 choose a prototype, n and p the next and the previous one, t and T a token; the arrow keys move it; Escape lets go.",
+    height: (width) => Math.min(0.72 * width, 420) + BELOW,
+    paint,
+    step,
+    keys: {
+      ArrowLeft: () => press(-1, 0), ArrowRight: () => press(1, 0), ArrowUp: () => press(0, 1), ArrowDown: () => press(0, -1),
+      n: () => cycle("prototype", 1), p: () => cycle("prototype", -1), t: () => cycle("token", 1), T: () => cycle("token", -1),
+      Escape: letGo, ...digits,
+    },
+    drag,
+  });
 
-  self.button("Start again", () => { begin(); count.put(s.bank.length); });
-  self.button("Collapse", collapse, "All prototypes to the tokens' mean, up to a thousandth of a token sd");
-  self.slider("T / T_c", { min: 0.05, max: 3, step: 0.05, value: s.ratio, format: (ratio) => ratio.toFixed(2) }, (ratio) => { s.ratio = ratio; });
-  const count = self.slider("prototypes K", { min: 1, max: 12, step: 1, value: s.bank.length }, resize);
-  self.toggle("q held fixed", s.held, (held) => { s.held = held; });
-  self.choice("descend", { L_q: "L_q", L_OLS: "L_OLS", V: "V" }, s.term, (term) => { s.term = term; });
-  self.choice("arrows", arrows, s.arrows, (which) => { s.arrows = which; });
-  self.choice("dragging moves", DRAGS, s.drags, (drags) => {
+  restart();
+  player.canvas.addEventListener("touchstart", (event) => { // a finger that meets nothing scrolls the page
+    if (event.touches.length == 1 && find(player.at(event.touches[0]), REACH.touch)) event.preventDefault();
+  }, { passive: false });
+
+  player.button("Start again", () => { restart(); count.put(s.bank.length); });
+  player.button("Collapse", collapse, "All prototypes to the tokens' mean, up to a thousandth of a token sd");
+  player.slider("T / T_c", { min: 0.05, max: 3, step: 0.05, value: s.ratio, format: (ratio) => ratio.toFixed(2) }, (ratio) => { s.ratio = ratio; });
+  const count = player.slider("prototypes K", { min: 1, max: 12, step: 1, value: data.prototypes.length }, resize);
+  player.toggle("q held fixed", s.held, (held) => { s.held = held; });
+  player.choice("descend", { L_q: "L_q", L_OLS: "L_OLS", V: "V" }, s.term, (term) => { s.term = term; });
+  player.choice("arrows", arrows, s.arrows, (which) => { s.arrows = which; });
+  player.choice("dragging moves", DRAGS, s.drags, (drags) => {
     s.drags = drags;
     if (s.chosen) choose(s.chosen.kind, s.chosen.index);
   });
-  return Object.assign(self, { state: s, cloud, read, advance, step, spread, distinct, rates, choose, move, there });
+  return Object.assign(player, { state: s, cloud, read, step, spread, distinct, rates, choose, move, there });
 }

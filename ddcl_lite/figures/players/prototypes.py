@@ -71,12 +71,15 @@ class Prototypes(Player):
         loss, force = split(self.tokens, self.prototypes, self.ratio * unit, self.detach_assignment)
         centred = self.prototypes - self.prototypes.mean(0)
         size = (centred**2).sum()
+        spread, variance = np.sqrt(size / len(centred)), np.trace(covariance)
+        # A bank on one point has a size all the same, by rounding, and a rate would divide by it.
+        point = spread <= 1e-12 * max(np.sqrt(variance), np.abs(self.prototypes).max())
         return {
             "T_c": unit,
-            "loss": {term: value / np.trace(covariance) for term, value in loss.items()},
+            "loss": {term: value / variance for term, value in loss.items()},
             "force": force,
-            "rate": {term: (f * centred).sum() / size if size else np.nan for term, f in force.items()},
-            "spread": np.sqrt(size / len(centred) / np.trace(covariance)),
+            "rate": {term: np.nan if point else (f * centred).sum() / size for term, f in force.items()},
+            "spread": spread / np.sqrt(variance),
         }
 
     def picture(self):
@@ -100,12 +103,14 @@ class Prototypes(Player):
         low.legend(loc="center left", bbox_to_anchor=(1, 0.5))
         parts = " + ".join(f"{term} {found['loss'][term]:.3f}" for term in ("L_OLS", "V"))
         rates = ", ".join(f"{term} {rate:.3f}" for term, rate in found["rate"].items())
+        opening = (
+            "All coincide" if np.isnan(found["rate"]["V"]) else f"Rate at which each force opens the bank: {rates}"
+        )
         alt = (
             f"{len(self.tokens)} tokens and {len(self.prototypes)} prototypes in the plane, q "
             f"{'held fixed' if self.detach_assignment else 'attached'}, T = {self.ratio:.2f} T_c, "
             f"T_c = {self.critical} lambda_max = {found['T_c']:.3f}. Loss in token variances: "
-            f"{parts} = {found['loss']['L_q']:.3f}. Spread of the bank: {found['spread']:.3f} token sd. "
-            f"{f'Rate at which each force opens the bank: {rates}' if found['spread'] else 'All coincide'}."
+            f"{parts} = {found['loss']['L_q']:.3f}. Spread of the bank: {found['spread']:.3f} token sd. {opening}."
         )
         return fig, alt
 

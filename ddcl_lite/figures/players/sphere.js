@@ -1,29 +1,9 @@
 // Tokens on S^2 that attract each other, in the unit of ddcl_lite.meanfield: the same drift, the same Runge-Kutta step.
-function sphere(host, data) {
-  const KERNELS = {
-    usa: "plain attention (USA)",
-    rotary: "rotary",
-    "rotary-qk": "rotary, queries and keys only",
-    toeplitz: "c + cos of the label difference",
-    prompts: "four prompts (half-turns)",
-  };
-  const NO_ENERGY = "rotary-qk";
-  const HALF_TURNS = [[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]; // diagonals of four rotations
-  const LONGEST = 1, MOVE = 0.05; // of a step: library time, radians
-  const s = { kernel: data.kernel, beta: data.beta, offset: data.offset, time: 0, view: [-1.05, 0.44] };
-  let history = [];
+const NO_ENERGY = "rotary-qk";
 
-  function begin(tokens, labels) {
-    s.x = Float64Array.from(tokens);
-    s.labels = Float64Array.from(labels);
-    restart();
-  }
-  function restart() {
-    s.time = 0;
-    s.start = s.x.slice();
-    history = [];
-    note();
-  }
+/** The flow of s = {kernel, beta, offset, x, labels, time}; halfTurns are the diagonals of the four prompts' matrices. */
+function flow(s, halfTurns) {
+  const LONGEST = 1, MOVE = 0.05; // of a step: library time, radians
 
   // The frame: u_i = G_i x_i, where G_i turns the plane of the first two axes, or is one of the half-turns.
   const turns = () => s.kernel == "rotary" || s.kernel == "rotary-qk" || s.kernel == "prompts";
@@ -32,7 +12,7 @@ function sphere(host, data) {
     const u = new Float64Array(x.length);
     for (let i = 0, k = 0; k < x.length; i++, k += 3) {
       if (s.kernel == "prompts") {
-        const signs = HALF_TURNS[prompt(i)]; // its own inverse
+        const signs = halfTurns[prompt(i)]; // its own inverse
         for (let c = 0; c < 3; c++) u[k + c] = signs[c] * x[k + c];
       } else {
         const cos = Math.cos(s.labels[i]), sin = back ? -Math.sin(s.labels[i]) : Math.sin(s.labels[i]);
@@ -115,13 +95,13 @@ function sphere(host, data) {
     s.x = exponential(s.x, a.map((_, k) => (h * (a[k] + 2 * b[k] + 2 * c[k] + d[k])) / 6));
     s.time += h;
   }
+  /** A step of at most MOVE; false at rest. */
   function step() {
     const first = drift(s.x);
     let fastest = 0;
     for (let k = 0; k < first.length; k += 3) fastest = Math.max(fastest, Math.sqrt(dot(first, first, k)));
     if (fastest < 1e-9) return false; // at rest
     advance(Math.min(LONGEST, MOVE / fastest), first);
-    note();
     return true;
   }
   function resultant(x) {
@@ -129,32 +109,68 @@ function sphere(host, data) {
     x.forEach((value, k) => { mean[k % 3] += (3 * value) / x.length; });
     return Math.hypot(...mean);
   }
+  /** Move every token by up to `size`. */
+  function shake(noise, size) {
+    s.x = exponential(s.x, tangent(s.x, times(size, Float64Array.from(noise))));
+  }
+  return { turns, turn, prompt, drift, energy, advance, step, resultant, shake };
+}
+
+function sphere(host, data) {
+  const KERNELS = {
+    usa: "plain attention (USA)",
+    rotary: "rotary",
+    "rotary-qk": "rotary, queries and keys only",
+    toeplitz: "c + cos of the label difference",
+    prompts: "four prompts (half-turns)",
+  };
+  const s = { kernel: data.kernel, beta: data.beta, offset: data.offset, time: 0, view: [-1.05, 0.44] };
+  const moves = flow(s, data.halfTurns), { turns, turn, prompt, energy, resultant } = moves;
+  const labelled = () => data.labelled || s.kernel != "usa";
+  let history = [];
+
+  function place(tokens, labels) {
+    s.start = s.x = Float64Array.from(tokens);
+    s.labels = Float64Array.from(labels);
+    restart();
+  }
+  function restart() { // time and curves; the tokens stay
+    s.time = 0;
+    history = [];
+    note();
+  }
   function note() {
     const last = { time: s.time, energy: 2 * s.beta * energy(s.x), content: resultant(s.x), gauge: resultant(turn(s.x)) };
     history.push(last);
     if (history.length > 600) history = history.filter((_, i) => i % 2 == 0 || i == history.length - 1);
   }
+  function step() {
+    const more = moves.step();
+    if (more) note();
+    return more;
+  }
 
-  // Starts drawn here: uniform on the sphere, from a seeded generator.
-  let seed = 1;
+  // Starts drawn here: uniform on the sphere. Labels: those given, in turn, where tokens share them; else a ring.
+  const random = generator(1);
   function uniform(n) {
-    let state = seed++ * 2654435761;
-    const random = () => {
-      state = (state + 0x6d2b79f5) | 0;
-      let t = Math.imul(state ^ (state >>> 15), 1 | state);
-      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-      return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-    };
     return Array.from({ length: n }, () => {
       const z = 2 * random() - 1, angle = 2 * Math.PI * random(), r = Math.sqrt(1 - z * z);
       return [r * Math.cos(angle), r * Math.sin(angle), z];
     }).flat();
   }
-  const ring = (n) => Array.from({ length: n }, (_, i) => (2 * Math.PI * i) / n);
+  const distinct = [...new Set(data.labels)];
+  function labels(n) {
+    const shared = distinct.length < data.labels.length;
+    return Array.from({ length: n }, (_, i) => (shared ? distinct[i % distinct.length] : (2 * Math.PI * i) / n));
+  }
+  function resize(n) {
+    n == data.labels.length ? place(data.tokens, data.labels) : place(uniform(n), labels(n));
+  }
 
-  // Colours: a closed wheel for labels on a ring, one colour for each prompt.
+  // Colours: a closed wheel for labels on a ring, one colour for each prompt; one colour where there are no labels.
   const channels = data.colours.map((one) => [1, 3, 5].map((at) => parseInt(one.slice(at, at + 2), 16)));
   function colour(i) {
+    if (!labelled()) return data.colours[0];
     if (s.kernel == "prompts") return data.colours[prompt(i)];
     const place = ((s.labels[i] / (2 * Math.PI)) % 1 + 1) % 1 * 4, first = Math.floor(place) % 4, part = place % 1;
     const mix = channels[first].map((c, at) => Math.round(c + part * (channels[(first + 1) % 4][at] - c)));
@@ -167,13 +183,13 @@ function sphere(host, data) {
     [s.x, turn(s.x)].slice(0, places.length).forEach((x, frame) => {
       const cx = places[frame] * width, cy = 20 + size + 4;
       pen.textAlign = "center";
-      pen.fillStyle = self.ink;
+      pen.fillStyle = player.ink;
       pen.fillText(pair ? ["content x", "gauge frame G x"][frame] : "tokens x", cx, 13);
       ball(pen, x, cx, cy, size);
     });
     curves(pen, 0, height - below, width, below);
     const last = history.at(-1), round = (value) => value.toFixed(3);
-    return `time ${last.time.toPrecision(3)}; resultant length ${round(last.content)}` +
+    return `time ${last.time < 100 ? last.time.toPrecision(3) : last.time.toFixed(0)}; resultant length ${round(last.content)}` +
       (pair ? `, in the gauge frame ${round(last.gauge)}` : "") +
       (s.kernel == NO_ENERGY ? "; this kernel has no energy" : `; energy ${round(last.energy)} of 1/(2 beta)`);
   }
@@ -182,7 +198,7 @@ function sphere(host, data) {
       [Math.cos(azimuth), Math.sin(azimuth), Math.cos(elevation), Math.sin(elevation)];
     const project = (a, b, c) =>
       [cx + size * (-sa * a + ca * b), cy - size * (-se * ca * a - se * sa * b + ce * c), ce * ca * a + ce * sa * b + se * c];
-    pen.strokeStyle = self.ink;
+    pen.strokeStyle = player.ink;
     pen.lineWidth = 0.8;
     pen.beginPath();
     pen.arc(cx, cy, size, 0, 7);
@@ -206,7 +222,7 @@ function sphere(host, data) {
         pen.fillStyle = pen.strokeStyle = colour(k / 3);
         front ? pen.fill() : pen.stroke();
       }
-      pen.strokeStyle = self.ink;
+      pen.strokeStyle = player.ink;
     }
     const [ax, ay] = project(0, 0, 1.15), [bx, by] = project(0, 0, -1.15);
     pen.setLineDash([2, 3]);
@@ -223,6 +239,9 @@ function sphere(host, data) {
     if (s.kernel == NO_ENERGY) delete rows.energy;
     const names = Object.keys(rows), end = history.at(-1).time || 1, base = top + height - 6, tall = height - 26;
     const low = Math.min(0, ...history.map((one) => one.energy || 0));
+    const room = names.map((name) => 25 + pen.measureText(rows[name][0]).width); // of the legend
+    const gap = (width - room.reduce((sum, one) => sum + one)) / names.length;
+    let from = left;
     pen.lineWidth = 0.6;
     pen.strokeRect(left + 0.5, base - tall, width - 1, tall);
     names.forEach((name, at) => {
@@ -235,26 +254,27 @@ function sphere(host, data) {
         i ? pen.lineTo(px, py) : pen.moveTo(px, py);
       });
       pen.stroke();
-      const begin = left + (at * width) / names.length;
       pen.beginPath();
-      pen.moveTo(begin, top + 6);
-      pen.lineTo(begin + 20, top + 6);
+      pen.moveTo(from, top + 6);
+      pen.lineTo(from + 20, top + 6);
       pen.stroke();
       pen.setLineDash([]);
-      pen.fillStyle = self.ink;
+      pen.fillStyle = player.ink;
       pen.textAlign = "left";
-      pen.fillText(rows[name][0], begin + 25, top + 10);
+      pen.fillText(rows[name][0], from + 25, top + 10);
+      from += room[at] + gap;
     });
-    pen.strokeStyle = self.ink;
+    pen.strokeStyle = player.ink;
   }
 
   const rotate = (across, up) => {
     s.view[0] += across;
     s.view[1] = Math.max(-1.5, Math.min(1.5, s.view[1] + up));
   };
-  const self = stage(host, {
+  const player = stage(host, {
     label: "Tokens on a sphere",
-    help: "Drag a sphere, or use the arrow keys on it, to turn it. Hollow tokens lie on the far side. Colours are labels.",
+    help: () => "Drag a sphere, or use the arrow keys on it, to turn it. Hollow tokens lie on the far side." +
+      (labelled() ? " Colours are labels." : ""),
     height: (width) => Math.min(width / (turns() ? 2 : 1), turns() ? 340 : 300) + 84,
     paint,
     step,
@@ -262,29 +282,25 @@ function sphere(host, data) {
       ArrowLeft: () => rotate(0.1, 0), ArrowRight: () => rotate(-0.1, 0),
       ArrowUp: () => rotate(0, 0.1), ArrowDown: () => rotate(0, -0.1),
     },
+    drag: {
+      down: () => true,
+      move: (_, [across, down]) => rotate(-across / 120, down / 120),
+      cursor: (_, held) => (held ? "grabbing" : "grab"),
+    },
   });
-  self.canvas.onpointerdown = () => { self.canvas.style.cursor = "grabbing"; };
-  self.canvas.onpointermove = (event) => {
-    if (!event.buttons) return;
-    self.canvas.setPointerCapture(event.pointerId);
-    rotate(-event.movementX / 120, event.movementY / 120);
-    self.draw();
-  };
-  self.canvas.onpointerup = () => { self.canvas.style.cursor = ""; };
-  self.button("Start again", () => { s.x = s.start; restart(); });
-  self.button("New start", () => { s.x = Float64Array.from(uniform(s.labels.length)); restart(); });
-  self.button("Shake", () => {
-    const noise = uniform(s.labels.length).map((value) => 0.02 * value);
-    s.x = exponential(s.x, tangent(s.x, Float64Array.from(noise)));
-    note();
-  }, "moves every token by up to 0.02");
-  self.choice("kernel", KERNELS, s.kernel, (kernel) => { s.kernel = kernel; offset.disabled = kernel != "toeplitz"; s.x = s.start; restart(); });
-  self.slider("beta", { min: 0.5, max: 8, step: 0.5, value: s.beta }, (beta) => { s.beta = beta; restart(); });
-  self.slider("tokens n", { min: 8, max: 256, step: 8, value: data.labels.length }, (n) => {
-    n == data.labels.length ? begin(data.tokens, data.labels) : begin(uniform(n), ring(n));
+  player.button("Start again", () => { s.x = s.start; restart(); });
+  player.button("New start", () => place(uniform(s.labels.length), s.labels));
+  player.button("Shake", () => { moves.shake(uniform(s.labels.length), 0.02); note(); }, "moves every token by up to 0.02");
+  player.choice("kernel", KERNELS, s.kernel, (kernel) => {
+    s.kernel = kernel;
+    offset.disabled = kernel != "toeplitz";
+    restart();
   });
-  const offset = self.slider("c", { min: -0.5, max: 1, step: 0.05, value: s.offset, format: (c) => c.toFixed(2) }, (c) => { s.offset = c; restart(); });
+  player.slider("beta", { min: 0.5, max: 8, step: 0.5, value: s.beta }, (beta) => { s.beta = beta; restart(); });
+  player.slider("tokens n", { min: 8, max: 256, step: 8, value: data.labels.length }, resize);
+  const range = { min: -0.5, max: 1, step: 0.05, value: s.offset, format: (c) => c.toFixed(2) };
+  const offset = player.slider("c", range, (c) => { s.offset = c; restart(); });
   offset.disabled = s.kernel != "toeplitz";
-  begin(data.tokens, data.labels);
-  return Object.assign(self, { state: s, drift, energy, advance, step, resultant, turn });
+  place(data.tokens, data.labels);
+  return Object.assign(player, { state: s, ...moves, step });
 }

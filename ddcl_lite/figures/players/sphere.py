@@ -16,9 +16,10 @@ class Sphere(Player):
 
     path is what `integrate` returned for this kernel: its first state is where the player starts, its last stands in
     the static figure. times (S,), tokens (S, n, 3) of unit vectors, n <= 256, labels (n,) in [0, 2 pi), or None for a
-    ring. With xi for a label, kernel is "usa": `Exponential(beta)`; "rotary": `Rotary(beta, [1.0])`, angle xi;
-    "rotary-qk": `RotaryQueriesKeys(beta, [1.0])`; "toeplitz": `Toeplitz(beta, lambda d: offset + torch.cos(d))`;
-    "prompts": `Gauge(beta, half_turns)`. beta in [0.5, 8], offset in [-0.5, 1].
+    ring, which plain attention does not show. With xi for a label, kernel is "usa": `Exponential(beta)`; "rotary":
+    `Rotary(beta, [1.0])`, angle xi; "rotary-qk": `RotaryQueriesKeys(beta, [1.0])`; "toeplitz":
+    `Toeplitz(beta, lambda d: offset + torch.cos(d))`; "prompts": `Gauge(beta, half_turns)`. beta in [0.5, 8], offset in
+    [-0.5, 1].
     Raises ValueError naming the argument. Chapters 11 and 13 to 16.
     """
 
@@ -41,6 +42,7 @@ class Sphere(Player):
         if count > MOST:
             raise ValueError(f"tokens: expected at most {MOST} for a browser, got {count}")
         ring = np.arange(count) * FULL_TURN / count
+        self.labelled = kernel != "usa" or path.labels is not None
         self.labels = ring if path.labels is None else array("labels", path.labels, count)
         if self.labels.min() < 0 or self.labels.max() >= FULL_TURN:
             raise ValueError(
@@ -54,14 +56,15 @@ class Sphere(Player):
             "offset": self.offset,
             "tokens": np.round(self.tokens[0], 15).ravel().tolist(),
             "labels": np.round(self.labels, 12).tolist(),
+            "labelled": self.labelled,
+            "halfTurns": HALF_TURNS.tolist(),
             "colours": list(COLOURS),
         }
 
     def picture(self):
-        prompts = prompt(self.labels)
-        values = prompts if self.kernel == "prompts" else self.labels / FULL_TURN
-        first, last = self.tokens[0], self.tokens[-1]
-        states = {"start": first, f"time {self.times[-1]:.3g}": last}
+        values = prompt(self.labels) if self.kernel == "prompts" else self.labels / FULL_TURN if self.labelled else None
+        first, last, time = self.tokens[0], self.tokens[-1], self.times[-1]
+        states = {"start": first, f"time {time:.3g}" if time < 100 else f"time {time:.0f}": last}
         if self.kernel in ("rotary", "rotary-qk", "prompts"):
             states["there, in the gauge frame"] = self.turned(last)
         lengths = "; ".join(f"{name}, {np.linalg.norm(x.mean(0)):.3f}" for name, x in states.items())

@@ -3,7 +3,6 @@ function transition(host, data) {
   const { steps, ratios, runs, colours } = data;
   const R = ratios.length, LAST = steps.length - 1, K = runs[0].heights.length / (R * (LAST + 1));
   const FRAMES = 12; // of the clock from one recorded moment to the next
-  const NEAR = 0.005; // token sd: what is drawn as coinciding is counted as one
   const s = { run: 0, moment: 0, at: middle() };
 
   function middle() { // the first temperature to read out: well below T_c, so that something opens
@@ -34,7 +33,7 @@ function transition(host, data) {
     return true;
   }
   const tick = () => go(Math.round(FRAMES * s.moment + 1) / FRAMES);
-  const begin = () => { if (s.moment >= LAST) go(0); };
+  const starting = () => { if (s.moment >= LAST) go(0); };
 
   // The picture's frame: temperatures from 0 to a little more than the last, heights of all recordings at all moments.
   const top = 1e-7 * Math.max(...runs.flatMap((run) => run.heights.map(Math.abs))) * 1.08;
@@ -64,7 +63,7 @@ function transition(host, data) {
   }
   function axes(pen, width, tall) {
     const floor = tall - BELOW;
-    pen.strokeStyle = pen.fillStyle = self.ink;
+    pen.strokeStyle = pen.fillStyle = player.ink;
     pen.lineWidth = 1;
     line(pen, LEFT, ABOVE, LEFT, floor);
     line(pen, LEFT, floor, width - RIGHT, floor);
@@ -92,7 +91,7 @@ function transition(host, data) {
   function critical(pen, run, at, tall) {
     const x = across(run.critical), chosen = at == s.run;
     if (run.critical > end) return;
-    pen.strokeStyle = pen.fillStyle = self.ink;
+    pen.strokeStyle = pen.fillStyle = player.ink;
     pen.lineWidth = chosen ? 1.6 : 0.8;
     pen.setLineDash(chosen ? [6, 4] : [1, 4]);
     line(pen, x, ABOVE - 5, x, tall - BELOW);
@@ -103,7 +102,7 @@ function transition(host, data) {
   }
   function cursor(pen, tall) {
     const x = across(ratios[s.at]);
-    pen.fillStyle = self.ink;
+    pen.fillStyle = player.ink;
     pen.globalAlpha = 0.12;
     pen.fillRect(x - 6, ABOVE, 12, tall - ABOVE - BELOW);
     pen.globalAlpha = 1;
@@ -124,37 +123,39 @@ function transition(host, data) {
     }
   }
   function words() {
-    const places = values()[s.at].sort((a, b) => a - b);
-    const distinct = places.filter((place, i) => !i || place - places[i - 1] > NEAR);
+    const places = values()[s.at].sort((a, b) => a - b).map((place) => place.toFixed(2).replace("-0.00", "0.00"));
     return `${runs[s.run].name}, step ${taken(s.moment)} of ${steps[LAST]}. At T = ${ratios[s.at].toFixed(2)} T_c (q attached): ` +
       `spread of the bank ${short(spread(s.at))} token sd; ` +
-      `prototypes at ${distinct.map((place) => place.toFixed(2).replace("-0.00", "0.00")).join(", ")}`;
+      `prototypes at ${[...new Set(places)].join(", ")}`; // those that read alike, once
   }
 
   const short = (value) => (value < 1e-6 ? "below 1e-6" : value < 1e-3 ? value.toExponential(1) : value.toFixed(3));
-  const choose = (at) => { s.at = Math.max(0, Math.min(R - 1, at)); };
-  const self = stage(host, {
+  function choose(at) {
+    s.at = Math.max(0, Math.min(R - 1, at));
+    temperature.put(s.at);
+  }
+  function point([x]) {
+    const far = ratios.map((ratio) => Math.abs(ratio - back(x)));
+    choose(far.indexOf(Math.min(...far)));
+  }
+  const player = stage(host, {
     label: "Prototypes against temperature",
-    help: "Tap a temperature, or use the left and right arrow keys on the picture, to read it out.",
+    help: () => "Tap a temperature, or use the slider or the left and right arrow keys on the picture, to read it out.",
     height: (width) => Math.min(0.8 * width, 400),
-    paint, step, tick, begin,
+    paint, step, tick, starting,
     keys: {
       ArrowLeft: () => choose(s.at - 1), ArrowRight: () => choose(s.at + 1), Home: () => choose(0), End: () => choose(R - 1),
     },
+    drag: { down: point, move: point },
   });
-  const point = (event) => {
-    const ratio = back(event.offsetX);
-    choose(ratios.reduce((best, each, r) => (Math.abs(each - ratio) < Math.abs(ratios[best] - ratio) ? r : best), 0));
-    self.draw();
-  };
-  self.canvas.onpointerdown = point;
-  self.canvas.onpointermove = (event) => { if (event.buttons) point(event); };
-  self.button("Start again", () => go(0));
-  const time = self.slider("moment", { min: 0, max: LAST, step: 1, value: 0, format: (m) => `step ${taken(m)}` }, (moment) => {
-    self.clock(false);
+  player.button("Start again", () => go(0));
+  const time = player.slider("moment", { min: 0, max: LAST, step: 1, value: 0, format: (m) => `step ${taken(m)}` }, (moment) => {
+    player.clock(false);
     go(moment);
   });
+  const read = { min: 0, max: R - 1, step: 1, value: s.at, format: (r) => `${ratios[r].toFixed(2)} T_c` };
+  const temperature = player.slider("temperature", read, choose);
   const names = Object.fromEntries(runs.map((run, at) => [at, run.name]));
-  self.choice("recording", names, "0", (at) => { s.run = +at; });
-  return Object.assign(self, { state: s, ratios, runs, values, spread, step, go });
+  player.choice("recording", names, "0", (at) => { s.run = +at; });
+  return Object.assign(player, { state: s, ratios, runs, values, spread, step, go });
 }
