@@ -159,6 +159,7 @@ def test_the_derivative_at_consensus_has_no_attention_in_it(layer):
     flat = lambda x: layer(x.unflatten(0, (n, 12)))  # noqa: E731
     D = torch.autograd.functional.jacobian(flat, c.repeat(n)).reshape(n, 12, n, 12)
     J = looped_bank.jacobian(layer, c)
+    torch.testing.assert_close(looped_bank.jacobian(layer, c, shared=True), D.sum(2)[0])
     shaken = torch.randn(n, 12, dtype=torch.float64)
     shaken -= shaken.mean(0)
     torch.testing.assert_close(torch.einsum("idje,je->id", D, shaken), shaken @ J.T)
@@ -190,6 +191,9 @@ def test_growth_is_the_spectral_radius_at_rest_and_labels_come_back_linearly(mod
 def test_the_tables_of_theory_at_reduced_size(model, chosen):
     near = looped_bank.near_consensus(model, chosen, 2, 150, layers=(1,))
     assert near["least growth"][0] <= near["largest growth"][0] < 1 and near["error"][0] < 0.02
+    assert near["radius"][0] < 1
+    both = looped_bank.growth_check(model, chosen, 1, 40, layers=(2, 3))
+    assert both["measured"].tolist() == pytest.approx(both["predicted"].tolist(), rel=0.05)
     fall = looped_bank.shrinking(model, chosen, layers=(5,), loops=60)
     assert (fall["measured"] / fall["predicted"]).median() == pytest.approx(1, abs=0.1)
     basin = looped_bank.basin(model, chosen, (0.03, 1.0), 30, layers=(2,))
@@ -216,7 +220,7 @@ def test_injected_labels_are_measured_within_labels(model, chosen):
     table = looped_bank.inject(model, chosen, ("random", "threes"), (0.1,), 20, layers=(5,))
     assert len(table) == 12 and table[table["kind"] == "random"]["within"].isna().all()
     assert table[table["kind"] == "threes"]["within"].median() < 0.05
-    quartiles = looped_bank.label_quartiles(table)
+    quartiles = looped.summary(table, ["layer", "kind", "alpha"], ["spread", "within"])
     rows = table[table["kind"] == "threes"]["spread"]
     assert quartiles.set_index("kind")["spread q3"]["threes"] == pytest.approx(rows.quantile(0.75))
 
@@ -230,6 +234,8 @@ def test_a_bank_reads_tokens_that_shrink():
     assert table["one: share above"].tolist() == [0, 0, 1]  # 0.2 T_c against T_c / 4 and T_c / 16
     assert table["one: spread"][0] > 0.3 and table["one: spread"][2] < 0.01
     assert table["all: usage"][2] < table["all: usage"][0]  # held where the tokens were
+    assert table["all: settled usage"][0] == table["all: usage"][0]
+    assert table["all: settled usage"][1] > table["all: usage"][1]
 
 
 def test_reading_with_labels_keeps_the_bank_apart(model, chosen):
@@ -239,8 +245,18 @@ def test_reading_with_labels_keeps_the_bank_apart(model, chosen):
 
 
 def test_precision_counts_agreement(model, chosen):
-    table = looped.precision(model, chosen.first(2), [3])
-    assert table["clusters"].tolist() == [2] * 6 and table["sentences"].tolist() == [2] * 6
+    table = looped.precision(model, chosen.first(2), [3], layers=[1, 2])
+    assert table["clusters"].tolist() == [2] * 2 and table["sentences"].tolist() == [2] * 2
+
+
+def test_exact_loops_take_no_shortcut():
+    seen, halve = [], halving()
+    halve.attention = lambda x, mask=None: seen.append(x.shape[1]) or torch.zeros_like(x)
+    x, mask = torch.ones(1, 3, 2), torch.ones(1, 3, dtype=torch.bool)
+    for exact, shapes in ((False, [3, 1, 1]), (True, [3, 3, 3])):
+        list(loop(halve, x, mask, 3, exact=exact))
+        assert seen == shapes
+        seen.clear()
 
 
 def test_the_stack_is_measured_at_every_depth(chosen):
@@ -261,22 +277,38 @@ def test_what_the_chapter_says_of_the_stored_runs():
     assert point[4] == point[5] == 1 and point[0] > 0.5 > point[[1, 2, 3]].max()
     near = stored("looped_consensus")["table"]
     assert near["largest growth"].max() < 1 and near["error"].max() < 0.02
+    assert near["radius"].max() < 1
+    growth = stored("looped_growth")["table"]
+    assert set(growth["layer"]) == set(range(6))
+    assert (growth["measured"] / growth["predicted"] - 1).abs().max() < 0.02
+    basin = stored("looped_basin")["table"].set_index(["layer", "shrink"])["point"] / 24
+    assert basin[:, 0.01].min() > 0.9 and basin[:, 1.0][[1, 2, 3]].max() < 0.5
     labels = stored("looped_labels")["table"].set_index(["layer", "kind", "alpha"])
-    assert labels["spread q1"].min() > 0.03
+    assert labels.drop(index=0.0, level="alpha")["spread q1"].min() > 0.03
+    assert labels["within median"][:, "threes", 0.0].min() > 0.5 and labels["within q3"][4, "threes", 0.1] < 0.01
     none = stored("looped_paths")["table"].set_index(["layer", "loop"])["spread median"]
     for layer in (1, 3):
         assert labels["spread median"][layer, "positions", 0.5] < none[layer, 30]
     read = stored("looped_read")["table"].set_index(["layer", "alpha", "loop"])
     assert read["one: T_c"][4, 0.0, 100] < 1e-3 and read["all: T_c"][4, 0.0, 100] > 1
+    assert read["all: settled usage"][4, 0.0, 30] > 0.9 > 0.5 > read["all: usage"][4, 0.0, 30]
+    assert read["all: settled usage"][4, 0.0, 100] < 0.25
     assert read["one: share above"][4, 0.0, 100] == 1 and read["one: T_c"][4, 0.5, 100] > 0.2
     variants = stored("looped_variants")["table"]
     place = variants["fate"].str.startswith("point")
     share = variants[place].groupby(["variant", "layer"])["sentences"].sum() / 216
-    assert share["no residual"].min() > 0.95
+    assert share["no residual"].min() == share["no MLP"][0] == 1 and 4 not in share["no MLP"]
+    rest = variants[variants["fate"].str.endswith("at rest")].groupby("variant")["sentences"].sum()
+    assert rest["no MLP"] == 6 * 216 and rest["no residual"] == 216
+    assert share["no [CLS], [SEP]"][2] > 0.8 and share["no [CLS], [SEP]"][[1, 3]].max() < 0.5
     assert variants.groupby(["variant", "layer"])["sentences"].sum().eq(216).all()
+    full = variants[variants["variant"] == "full"].set_index(["layer", "fate"])["sentences"]
+    assert full.to_dict() == table.groupby(["layer", "fate"]).size().to_dict()
+    assert stored("looped_variants")["settings"]["loops"] == 300
 
 
-def test_rounding_does_not_decide_how_many_points(model):
+def test_rounding_does_not_decide_the_fates():
     table = stored("looped_precision")["table"]
-    assert isinstance(table, pd.DataFrame) and (table["clusters"] / table["sentences"]).median() == 1
+    assert isinstance(table, pd.DataFrame) and table["loop"].tolist() == [300] * 4
+    assert (table[["clusters", "fate"]].min(axis=1) / table["sentences"]).min() == 1
     assert relative_spread(torch.ones(1, 3, 2), torch.ones(1, 3)) < 1e-6

@@ -98,11 +98,13 @@ def after_attention(layer, x: Tensor, attended: Tensor, variant: Variant = VARIA
 
 
 @torch.no_grad()
-def loop(layer, x: Tensor, mask: Tensor, loops: int, variant=VARIANTS["full"], labels=0.0) -> Iterator[Tensor]:
+def loop(
+    layer, x: Tensor, mask: Tensor, loops: int, variant=VARIANTS["full"], labels=0.0, exact=False
+) -> Iterator[Tensor]:
     """The states (B, N, D) after 0, 1, ..., `loops` passes of x + labels; shortest sentences first, else only slower.
 
     To save work, a sentence at rest (no token moved by more than `REST`, relative) keeps its state, and, without
-    labels, one whose tokens agree to `POINT` goes on as a single token: equal tokens stay equal.
+    labels, one whose tokens agree to `POINT` goes on as a single token: equal tokens stay equal. Not if `exact`.
     """
     x, still = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
     single = still.clone()
@@ -119,10 +121,10 @@ def loop(layer, x: Tensor, mask: Tensor, loops: int, variant=VARIANTS["full"], l
             after[rows, :longest] = step(layer, seen, mask[rows, :longest], variant)
         rows = (~still & single).nonzero()[:, 0]
         if len(rows):
-            after[rows] = step(layer, x[rows, :1] + 0.0, None, variant).expand(-1, x.shape[1], -1)
+            after[rows] = step(layer, x[rows, :1], None, variant).expand(-1, x.shape[1], -1)
         moved = ((after - x).norm(dim=-1) * mask).amax(-1) / length(x, mask)
-        still |= moved < REST
-        if not labelled:
+        still |= (moved < REST) & (not exact)
+        if not labelled and not exact:
             single |= relative_spread(after, mask) < POINT
         x = after
         yield x.clone()
@@ -165,14 +167,16 @@ def fate(clusters: int, motion: float, motion2: float) -> str:
     return f"{place}, {rest}"
 
 
-def path(layer, x, mask, loops, variant=VARIANTS["full"], labels=0.0, content=True) -> tuple[pd.DataFrame, Tensor]:
+def path(
+    layer, x, mask, loops, variant=VARIANTS["full"], labels=0.0, content=True, exact=False
+) -> tuple[pd.DataFrame, Tensor]:
     """Loop to the last of `loops`, measuring at each: (table, last state). Columns: loop, sentence, those of `measure`.
 
     And how far one and two loops more move the tokens, over their length (motion, motion2); if `content`, the cosine
     and the clusters without the first and the last token, [CLS] and [SEP]; and the fate.
     """
     loops, seen, frames = sorted(loops), {}, []
-    for index, state in enumerate(loop(layer, x, mask, loops[-1] + 2, variant, labels)):
+    for index, state in enumerate(loop(layer, x, mask, loops[-1] + 2, variant, labels, exact)):
         seen[index] = state
         at = index - 2
         if at in loops:
@@ -190,12 +194,12 @@ def path(layer, x, mask, loops, variant=VARIANTS["full"], labels=0.0, content=Tr
 
 
 def loop_layers(
-    model, chosen: Sentences, loops: Iterable[int], variant: str = "full", layers=range(6), progress=iter
+    model, chosen: Sentences, loops: Iterable[int], variant: str = "full", layers=range(6), progress=iter, exact=False
 ) -> tuple[pd.DataFrame, dict[int, Tensor]]:
     """`path` for each layer, from what it sees in the trained stack: (table with a column layer, last states).
 
-    variant: one of `VARIANTS`, or "no [CLS], [SEP]": those two taken out, or "from embeddings": all layers start there.
-    Raises ValueError for another one.
+    variant: one of `VARIANTS`, or "no [CLS], [SEP]": those two taken out (of states that were computed with them), or
+    "from embeddings": all layers start there. exact: see `loop`. Raises ValueError for another variant.
     """
     if variant not in (known := [*VARIANTS, "no [CLS], [SEP]", "from embeddings"]):
         raise ValueError(f"variant: expected one of {', '.join(known)}, got {variant!r}")
@@ -205,7 +209,7 @@ def loop_layers(
     for index in progress(layers):
         begin = chosen.states[0 if variant == "from embeddings" else index]
         parts = VARIANTS.get(variant, VARIANTS["full"])
-        table, ends[index] = path(model.layers[index], begin, chosen.mask, loops, parts, content=not bare)
+        table, ends[index] = path(model.layers[index], begin, chosen.mask, loops, parts, content=not bare, exact=exact)
         frames.append(table.assign(layer=index))
     return pd.concat(frames, ignore_index=True), ends
 
@@ -261,20 +265,21 @@ def main():
     keep("looped_paths", summary(table, ["layer", "loop"], columns))
     keep("looped_stack", summary(stack(chosen), ["depth"], columns[:4]))
 
-    frames, early = [], table[table["loop"] == 50]
+    frames, last = [], table[table["loop"] == LOOPS[-1]]
     for name in ("full", *list(VARIANTS)[1:], "no [CLS], [SEP]", "from embeddings"):
-        ends = early if name == "full" else loop_layers(model, chosen, [50], name, progress=tqdm)[0]
+        ends = last if name == "full" else loop_layers(model, chosen, LOOPS[-1:], name, progress=tqdm)[0]
         counts = ends.groupby(["layer", "fate"]).agg(sentences=("fate", "size"), motion=("motion", "median"))
         frames.append(counts.reset_index().assign(variant=name))
-    keep("looped_variants", pd.concat(frames), loops=50)
-    keep("looped_precision", precision(model, chosen.first(12), [10, 30, 60]), used=12)
+    keep("looped_variants", pd.concat(frames), loops=LOOPS[-1])
+    keep("looped_precision", precision(model, chosen.first(6), LOOPS[-1:]), used=6)
 
 
-def precision(model, chosen: Sentences, loops: Iterable[int], progress=iter) -> pd.DataFrame:
-    """Float32 beside float64: of how many sentences agree the clusters and the whole fate, by layer and loop."""
+def precision(model, chosen: Sentences, loops: Iterable[int], layers=range(4), progress=iter) -> pd.DataFrame:
+    """Float32 beside float64 without shortcuts: sentences that agree in clusters and in fate, by layer and loop."""
     exact = chosen._replace(states=[x.double() for x in chosen.states])
-    one, _ = loop_layers(model, chosen, loops, progress=progress)
-    two, _ = loop_layers(copy.deepcopy(model).double(), exact, loops, progress=progress)
+    one, _ = loop_layers(model, chosen, loops, layers=layers, progress=progress)
+    double = copy.deepcopy(model).double()
+    two, _ = loop_layers(double, exact, loops, layers=layers, progress=progress, exact=True)
     table = one[["layer", "loop"]].assign(clusters=one["clusters"] == two["clusters"], fate=one["fate"] == two["fate"])
     return table.groupby(["layer", "loop"]).sum().reset_index().assign(sentences=len(chosen.mask))
 
