@@ -195,7 +195,8 @@ CONTRAST = (
             : `${one.tagName}.${one.getAttribute("class")}, ${one.textContent.trim().slice(0, 40)}`;
         const ink = getComputedStyle(one)[drawn ? "fill" : "color"];
         if (typed) judge(one, ink, where);
-        if (drawn && one.matches(figure) && ink != page) faults.add(`${ink}, not the page's ${page}: ${where}`);
+        const own = one.closest(".ddcl-player") ? "rgb(0, 0, 0)" : page;  // a player, on paper
+        if (drawn && one.matches(figure) && ink != own) faults.add(`${ink}, not the page's ${own}: ${where}`);
         if (one.placeholder) judge(one, getComputedStyle(one, "::placeholder").color, `placeholder ${one.placeholder}`);
         for (const part of folds ? ["::before", "::after"] : []) {
             const style = getComputedStyle(one, part);
