@@ -501,7 +501,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_files(tmp_path):
         time.sleep(0.1)
     assert len(running(mark)) == 5
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted" in told and "Traceback" not in told
     while running(mark) and time.monotonic() < end:
