@@ -23,8 +23,8 @@ def timing(monkeypatch):
 def test_what_the_benchmarks_measure_with(timing):
     slow, fast = timing.seconds([lambda: time.sleep(0.02), lambda: None], 3, "cpu")
     assert slow >= 0.02 > fast
-    used = timing.peak_bytes(lambda: torch.zeros(2**22).add_(1), "cpu")
-    assert math.isnan(used) or used == pytest.approx(2**24, rel=0.25)  # other threads allocate, too
+    used = timing.peak_bytes(lambda: torch.zeros(2**24).add_(1), "cpu")  # large beside what other threads allocate
+    assert math.isnan(used) or used == pytest.approx(2**26, rel=0.1)
 
 
 def test_bfloat16_is_the_same_computation_rounded(timing):

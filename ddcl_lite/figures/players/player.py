@@ -4,6 +4,7 @@ import functools
 import hashlib
 import html
 import json
+from abc import ABC, abstractmethod
 from importlib.resources import files
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,7 @@ from ..explore import own_ids
 from ..show import figure_html
 
 
-class Player:
+class Player(ABC):
     """A static figure, and a script that puts a live one in its place where scripts run.
 
     A player defines `name` (of its script and of the function in it), `data()` (what the script is given, as JSON) and
@@ -29,11 +30,13 @@ class Player:
             raise ValueError(f"caption: expected a sentence, got {caption!r}")
         self.caption = caption
 
+    @abstractmethod
     def data(self) -> dict:
-        raise NotImplementedError
+        """What the script is given."""
 
+    @abstractmethod
     def picture(self):
-        raise NotImplementedError
+        """(fig, alt)."""
 
     def _repr_html_(self) -> str:
         fig, alt = self.picture()
